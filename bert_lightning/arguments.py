@@ -1,0 +1,194 @@
+"""Command line and YAML files: short config names, keys that were typed, readable errors."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bert_lightning.errors import ConfigError
+
+_PACKAGE = Path(__file__).parent
+CONFIG_FLAGS = ("--config", "-c")
+COMMAND_KEYS = {"test_after_fit": "fit", "output": "predict"}
+DERIVED_KEYS = {
+    "model.class_names": "the names come from the data; to set them use data.class_names",
+    "data.seed": "it follows seed_everything",
+    "data.trained": "it comes from the checkpoint",
+}
+
+
+def configs_folder() -> Path:
+    """Return the folder of the shipped configs: beside main.py, or inside the installed package."""
+    beside = _PACKAGE.parent / "configs"
+    return beside if (beside / "base.yaml").is_file() else _PACKAGE / "configs"
+
+
+def order_arguments(args: Sequence[str], command: str) -> list[str]:
+    """Put the ``--config`` options first, so that flags win wherever they stand, with full paths.
+
+    A bare name is looked up in ``configs/`` when no such file is in the working folder. Keys that
+    belong to another command are left out of a file, so that the config.yaml of a fit serves test
+    too.
+
+    Args:
+        args: What was typed, the command included.
+        command: The command.
+
+    Raises:
+        ConfigError: A file that is not there or is not YAML.
+    """
+    configs: list[str] = []
+    others: list[str] = []
+    rest = iter(args)
+    for arg in rest:
+        flag, equals, value = arg.partition("=")
+        if flag not in CONFIG_FLAGS:
+            others.append(arg)
+            continue
+        value = value if equals else next(rest, "")
+        configs += ["--config", _without_foreign_keys(_find_config(value), command)]
+    if command in others:
+        others.remove(command)
+    return [command, *configs, *others]
+
+
+def _without_foreign_keys(config: str, command: str) -> str:
+    if config.lstrip().startswith("{"):
+        return config
+    content = _read_yaml(Path(config))
+    if not isinstance(content, dict):
+        if content is None:
+            return "{}"
+        raise ConfigError(f"{config}: expected `key: value` lines – found {str(content)[:60]!r}")
+    foreign = [key for key, owner in COMMAND_KEYS.items() if owner != command and key in content]
+    if not foreign:
+        return config
+    return json.dumps({key: value for key, value in content.items() if key not in foreign})
+
+
+def _find_config(value: str) -> str:
+    if value.lstrip().startswith("{") or Path(value).is_file():
+        return value
+    shipped = configs_folder() / value
+    if Path(value).name == value and shipped.is_file():
+        return str(shipped)
+    names = sorted(file.name for file in configs_folder().glob("*.yaml"))
+    close = difflib.get_close_matches(Path(value).name, names, n=1, cutoff=0.4)
+    raise ConfigError(
+        f"config: expected a YAML file – found none at {Path(value).absolute()}"
+        + (f", nor {value} in {configs_folder()}" if Path(value).name == value else "")
+        + f"\n{f'did you mean {close[0]}? ' if close else ''}shipped: {', '.join(names)}"
+    )
+
+
+def typed_values(args: Sequence[str]) -> dict[str, Any]:
+    """Return what a user gave by dotted key, in YAML files or on the line; the line counts last.
+
+    Args:
+        args: As `order_arguments` returns them.
+
+    Raises:
+        ConfigError: A key that is derived and cannot be set.
+    """
+    typed: dict[str, Any] = {}
+    for flag, value in zip(args, [*args[1:], ""], strict=True):
+        if flag == "--config":
+            content = value if value.startswith("{") else Path(value).read_text("utf-8-sig")
+            typed.update(_flat(yaml.safe_load(content)))
+        elif flag.startswith("--"):
+            name, equals, own = flag[2:].partition("=")
+            typed[name.rstrip("+")] = own if equals else value
+    derived = [
+        f"{key}: expected not to be set – found {typed[key]!r}\n{hint}"
+        for key, hint in DERIVED_KEYS.items()
+        if typed.get(key) is not None
+    ]
+    if derived:
+        raise ConfigError("\n".join(derived))
+    return typed
+
+
+def _read_yaml(file: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{file}: expected YAML – found a fault: {reason[:200]}") from error
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in content.items() if isinstance(content, dict) else ():
+        name = f"{prefix}{str(key).rstrip('+')}"
+        flat[name] = value
+        flat.update(_flat(value, f"{name}."))
+    return flat
+
+
+def explain(message: str, valid_keys: Iterable[str]) -> str:
+    """Turn a message of jsonargparse into ours: key – expected – found – what to do.
+
+    Args:
+        message: What jsonargparse raised.
+        valid_keys: All dotted keys of the command.
+    """
+    unknown = re.search(
+        r"(?:does not accept option|unrecognized (?:arguments|option):?|Key) '?-*([\w.]+)",
+        message,
+    )
+    value = re.search(r'Parser key "([^"]+)":\s*(.*)', message, re.DOTALL)
+    linked = re.search(r'-->\s*([\w.]+): invalid|Linked "([\w.]+)" must be given', message)
+    if linked:
+        key = linked.group(1) or linked.group(2)
+        return f"{key}: expected not to be set – {DERIVED_KEYS.get(key, 'it is derived')}"
+    if value:
+        return _explain_value(value.group(1), value.group(2))
+    if unknown:
+        key = unknown.group(1)
+        near = nearest_key(key, valid_keys)
+        return f"{key}: expected a known key – there is no such key\ndid you mean {near}?"
+    return message
+
+
+def _explain_value(key: str, reason: str) -> str:
+    found = re.search(r"(?:Given value|Got value):\s*(.*)", reason)
+    choices = [
+        word
+        for literal in re.findall(r"Literal\[(.*?)\]", reason)
+        for word in re.findall(r"[\w.+-]+", literal)
+    ]
+    kinds = re.findall(r"(?<!Given value type: )<class '(\w+)'>", reason)
+    if key == "trainer.strategy":
+        choices = ["auto", "ddp", "fsdp", "a mapping with class_path and init_args"]
+        kinds = []
+    expected = ", ".join(dict.fromkeys([*choices, *kinds]))
+    if not found or not expected:
+        return f"{key}: {reason.strip()}"
+    return f"{key}: expected {expected.replace('NoneType', 'null')} – found {found.group(1)}"
+
+
+def nearest_key(key: str, valid_keys: Iterable[str]) -> str:
+    """Return the valid key that a mistyped one most likely means.
+
+    >>> nearest_key("modle.lr", ["trainer.lr", "model.learning_rate", "model.pretrained"])
+    'model.learning_rate'
+    """
+    return max(sorted(valid_keys), key=lambda valid: _likeness(key, valid))
+
+
+def _likeness(key: str, valid: str) -> float:
+    *groups, leaf = key.split(".")
+    *valid_groups, valid_leaf = valid.split(".")
+    initials = "".join(word[0] for word in valid_leaf.split("_"))
+    same_leaf = 1.0 if leaf == initials else _ratio(leaf, valid_leaf)
+    return same_leaf + 0.8 * _ratio(".".join(groups), ".".join(valid_groups))
+
+
+def _ratio(left: str, right: str) -> float:
+    return difflib.SequenceMatcher(None, left, right).ratio()

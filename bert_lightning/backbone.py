@@ -1,0 +1,358 @@
+"""A name → configuration, tokenizer and weights of a BERT.
+
+A name is ``auto``, ``builtin`` (the mini BERT), a folder in transformers' form, a hub id, or a
+checkpoint of this project. Explicit names are strict. Local folders never cause a network call; a
+hub that does not answer within five seconds is given up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bert_lightning.checkpoint import read_checkpoint
+from bert_lightning.demo.mini_bert import MINI_LEARNING_RATE, mini_config, mini_tokenizer
+from bert_lightning.errors import BackboneError
+
+if TYPE_CHECKING:
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerBase
+
+BUILTIN = "builtin"
+ARTICLE_MODEL = "bert-base-chinese"
+PRETRAINED_LEARNING_RATE = 2e-5
+HUB_SECONDS = 5.0
+_WEIGHTS = (
+    "model.safetensors",
+    "pytorch_model.bin",
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+)
+_VOCABULARY = ("vocab.txt", "tokenizer.json")
+_NEW_HEAD = "classifier head is new: the stored one is not of {} classes"
+_WAY_OUT = (
+    "give a folder with config.json, vocab.txt and model.safetensors (or pytorch_model.bin) as"
+    " --model.pretrained, set HF_ENDPOINT to a mirror that answers, or take"
+    " --model.pretrained builtin"
+)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A BERT that is known to be complete, before its weights are loaded.
+
+    Args:
+        name: What it is called on screen and in reports.
+        reason: Why it was taken, or None for an explicit name.
+        config: Its shape.
+        tokenizer: Its tokenizer, checked against the shape.
+        weights: Folder or checkpoint with the weights, None for random weights.
+        learning_rate: What ``learning_rate: auto`` means for it.
+    """
+
+    name: str
+    reason: str | None
+    config: BertConfig
+    tokenizer: PreTrainedTokenizerBase
+    weights: Path | None
+    learning_rate: float
+
+
+def resolve_backbone(pretrained: str) -> Backbone:
+    """Find what a name stands for and check that it is complete.
+
+    Raises:
+        BackboneError: Nothing there, files missing, not a BERT, or sizes that do not fit.
+    """
+    if pretrained == "auto":
+        return _automatic_backbone()
+    if pretrained == BUILTIN:
+        return _mini_backbone(None)
+    path = Path(pretrained)
+    if path.suffix == ".ckpt":
+        return _checkpoint_backbone(path)
+    if path.is_dir():
+        return _folder_backbone(path, pretrained, None)
+    if path.exists() or path.is_absolute() or pretrained.startswith((".", "~")):
+        raise BackboneError(
+            f"model.pretrained: expected a model folder – found none at {path.absolute()}\n"
+            f"{_WAY_OUT}"
+        )
+    return _folder_backbone(_hub_folder(pretrained), pretrained, None)
+
+
+def _automatic_backbone() -> Backbone:
+    local = _local_article_model()
+    if not torch.accelerator.is_available():
+        found = (
+            f"; {ARTICLE_MODEL} is at {local}: --model.pretrained {local} takes it" if local else ""
+        )
+        return _mini_backbone(f"no GPU on this machine{found}")
+    if local:
+        return _folder_backbone(local, ARTICLE_MODEL, f"found at {local}")
+    try:
+        folder = _hub_folder(ARTICLE_MODEL)
+    except BackboneError as error:
+        reason = str(error).splitlines()[0]
+        return _mini_backbone(f"{ARTICLE_MODEL} is not on this machine ({reason})")
+    return _folder_backbone(folder, ARTICLE_MODEL, "from the hub")
+
+
+def _local_article_model() -> Path | None:
+    """Return the first place that holds bert-base-chinese, without any network call."""
+    places = [f"./{ARTICLE_MODEL}", os.environ.get("BERT_BASE_CHINESE"), f"/root/{ARTICLE_MODEL}"]
+    for place in places:
+        if place and (Path(place) / "config.json").is_file():
+            return Path(place)
+    return _cached_folder(ARTICLE_MODEL)
+
+
+def _mini_backbone(reason: str | None) -> Backbone:
+    return Backbone(
+        name="built-in mini BERT (random weights)",
+        reason=reason,
+        config=mini_config(),
+        tokenizer=mini_tokenizer(),
+        weights=None,
+        learning_rate=MINI_LEARNING_RATE,
+    )
+
+
+def _folder_backbone(folder: Path, name: str, reason: str | None) -> Backbone:
+    from transformers import BertConfig, BertTokenizer
+
+    present = sorted(file.name for file in folder.iterdir())
+    missing = [] if "config.json" in present else ["config.json"]
+    missing += [] if set(_VOCABULARY) & set(present) else ["vocab.txt"]
+    missing += [] if set(_WEIGHTS) & set(present) else ["model.safetensors or pytorch_model.bin"]
+    if missing:
+        raise BackboneError(
+            f"model.pretrained: expected a complete model folder – {folder.absolute()} lacks"
+            f" {', '.join(missing)} (it holds {', '.join(present) or 'nothing'})\n{_WAY_OUT}"
+        )
+    settings = _read_json(folder / "config.json")
+    if settings.get("model_type", "bert") != "bert":
+        raise BackboneError(
+            f"model.pretrained: expected a model of type bert – found {settings['model_type']!r} in"
+            f" {folder / 'config.json'}\ntake a BERT such as bert-base-chinese, wwm, MacBERT or RBT"
+        )
+    config = BertConfig.from_pretrained(folder, local_files_only=True)
+    tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
+    _check_sizes(config, tokenizer, str(folder))
+    return Backbone(name, reason, config, tokenizer, folder, PRETRAINED_LEARNING_RATE)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BackboneError(f"{path}: expected JSON – found {error}") from error
+    if not isinstance(content, dict):
+        raise BackboneError(f"{path}: expected a JSON object – found {type(content).__name__}")
+    return content
+
+
+def _checkpoint_backbone(path: Path) -> Backbone:
+    from transformers import BertConfig, BertTokenizer
+
+    stored = read_checkpoint(path)["bert_lightning"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in stored["tokenizer_files"].items():
+            (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
+        tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
+    config = BertConfig.from_dict(stored["model_config"])
+    _check_sizes(config, tokenizer, str(path))
+    return Backbone(
+        name=stored["backbone"],
+        reason=None,
+        config=config,
+        tokenizer=tokenizer,
+        weights=path,
+        learning_rate=stored["learning_rate"],
+    )
+
+
+def _check_sizes(config: BertConfig, tokenizer: PreTrainedTokenizerBase, where: str) -> None:
+    """Refuse a vocabulary of one model with the weights of another, the commonest silent loss."""
+    if len(tokenizer) != config.vocab_size:
+        raise BackboneError(
+            f"model.pretrained: expected a vocabulary of {config.vocab_size:,} entries, as many as"
+            f" the embedding table has – found {len(tokenizer):,} in {where}\n"
+            "the vocabulary of another model gives wrong input without any other sign: take"
+            " vocab.txt and weights from one place"
+        )
+
+
+def _cached_folder(model_id: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(model_id, "config.json")
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    present = {file.name for file in folder.iterdir()}
+    return folder if present & set(_WEIGHTS) and present & set(_VOCABULARY) else None
+
+
+def _hub_folder(model_id: str) -> Path:
+    """Return the local snapshot of a hub model, from the cache or else downloaded.
+
+    Raises:
+        BackboneError: Offline, unknown id, or no answer within ``HUB_SECONDS``.
+    """
+    cached = _cached_folder(model_id)
+    if cached:
+        return cached
+    from huggingface_hub import constants, snapshot_download
+
+    if constants.HF_HUB_OFFLINE:
+        raise BackboneError(
+            f"model.pretrained: {model_id!r} is neither a folder nor in the cache, and"
+            f" HF_HUB_OFFLINE is set\n{_WAY_OUT}"
+        )
+    failure = _hub_failure(f"{constants.ENDPOINT}/{model_id}/resolve/main/config.json")
+    if failure:
+        raise BackboneError(
+            f"model.pretrained: {model_id!r} is neither a folder nor in the cache, and the hub"
+            f" {constants.ENDPOINT} {failure}\n{_WAY_OUT}"
+        )
+    patterns = ["config.json", "vocab.txt", "tokenizer*.json", "special_tokens_map.json"]
+    weights = ["model.safetensors*", "model-*.safetensors"]
+    folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, *weights]))
+    if not any(folder.glob("*.safetensors")):
+        folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, "pytorch_model*"]))
+    return folder
+
+
+def _hub_failure(url: str) -> str | None:
+    """Ask the hub for a file's head; return what went wrong, or None if it answered.
+
+    Runs in a thread of its own, since looking up a host name knows no time-out.
+    """
+    outcome: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            request = urllib.request.Request(url, method="HEAD")
+            with urllib.request.urlopen(request, timeout=HUB_SECONDS):
+                outcome.append(None)
+        except urllib.error.HTTPError as error:
+            outcome.append(f"answered {error.code} {error.reason}")
+        except (OSError, ValueError) as error:
+            outcome.append(f"cannot be reached ({getattr(error, 'reason', error)})")
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(HUB_SECONDS)
+    return outcome[0] if outcome else f"did not answer within {HUB_SECONDS:.0f} s"
+
+
+def build_network(
+    backbone: Backbone, class_names: Sequence[str], dropout: float | None
+) -> tuple[BertForSequenceClassification, str | None]:
+    """Make the classifier, in train mode and with float32 weights whatever the file holds.
+
+    Args:
+        backbone: What `resolve_backbone` found.
+        class_names: One a class, in order; they go into the configuration.
+        dropout: Dropout of hidden states, attention and classifier, or None for the model's own.
+
+    Returns:
+        The network, and a note if the stored classifier head did not fit and is new.
+
+    Raises:
+        BackboneError: Weights that cannot be read or hold no BERT encoder.
+    """
+    from transformers import BertForSequenceClassification
+
+    config = backbone.config
+    config.id2label = dict(enumerate(class_names))
+    config.label2id = {name: index for index, name in enumerate(class_names)}
+    if dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+        config.classifier_dropout = dropout
+    note = None
+    if backbone.weights is None:
+        network = BertForSequenceClassification(config)
+    elif backbone.weights.suffix == ".ckpt":
+        network, note = _load_checkpoint(backbone.weights, config)
+    else:
+        network, note = _load_folder(backbone.weights, config)
+    # from_pretrained hands over eval mode, and Lightning trains in whatever mode it finds
+    torch.nn.Module.float(network).train()
+    return network, note
+
+
+def _load_checkpoint(
+    path: Path, config: BertConfig
+) -> tuple[BertForSequenceClassification, str | None]:
+    from transformers import BertForSequenceClassification
+
+    network = BertForSequenceClassification(config)
+    state = read_checkpoint(path)["state_dict"]
+    prefix = "network."
+    own = {
+        key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
+    }
+    fits = own["classifier.bias"].shape == network.classifier.bias.shape
+    if not fits:
+        own = {key: value for key, value in own.items() if not key.startswith("classifier.")}
+    network.load_state_dict(own, strict=fits)
+    return network, None if fits else _NEW_HEAD.format(config.num_labels)
+
+
+def _load_folder(
+    folder: Path, config: BertConfig
+) -> tuple[BertForSequenceClassification, str | None]:
+    from transformers import BertForSequenceClassification
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging  # untyped
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # the report of new and unused weights is summed up in our note
+    try:
+        loaded: Any = BertForSequenceClassification.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    except Exception as error:  # safetensors, pickle and zip each raise their own kinds
+        raise BackboneError(
+            f"model.pretrained: expected readable weights in {folder.absolute()} – found"
+            f" {str(error).splitlines()[0]}\nfetch the weight file again (is it whole?)"
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+    network, report = loaded
+    new = [
+        key for key in report["missing_keys"] if not key.startswith(("classifier.", "bert.pooler."))
+    ]
+    changed = [key for key, *_ in report["mismatched_keys"]]
+    odd = [*new, *(key for key in changed if not key.startswith("classifier."))]
+    if odd:
+        raise BackboneError(
+            f"model.pretrained: expected all weights of a BERT encoder in {folder.absolute()} –"
+            f" missing or of another size: {', '.join(odd[:5])} ({len(odd)} in all)\n{_WAY_OUT}"
+        )
+    return network, _NEW_HEAD.format(config.num_labels) if changed else None
+
+
+def tokenizer_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """Return the files of a saved tokenizer as text, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return {
+            file.name: file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())
+        }

@@ -1,0 +1,1 @@
+"""What happens around training: run folder, checkpoints, progress, reports."""

@@ -1,0 +1,104 @@
+"""Keeps the best and the last state of a run."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from typing_extensions import override
+
+from bert_lightning.callbacks.run_folder import RunFolder
+from bert_lightning.checkpoint import BEST, LAST
+
+MONITOR = "val/macro_f1"
+
+
+class BestAndLast(Checkpoint):
+    """Writes checkpoints/last.ckpt and checkpoints/best.ckpt.
+
+    ``last`` is written at every validation end and every so many seconds, whatever the score, so it
+    is always the newest state. ``best`` has the highest val/macro_f1, the earliest of equals; it is
+    never one whose score is not a number.
+
+    Args:
+        run: Where the run writes.
+        save_every_seconds: Most seconds of training that a killed run can lose.
+    """
+
+    def __init__(self, run: RunFolder, save_every_seconds: float) -> None:
+        self.run = run
+        self.save_every_seconds = save_every_seconds
+        self.best_score: float | None = None
+        self._saved_at = time.monotonic()
+        self._saved_step = -1
+
+    @property
+    def best_path(self) -> Path | None:
+        """The best checkpoint, or None if none was written."""
+        path = self.run.checkpoints / BEST
+        return path if self.best_score is not None and path.is_file() else None
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"best_score": self.best_score}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best_score = state_dict["best_score"]
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at = time.monotonic()
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        done = batch_idx + 1
+        # the processes agree on a save through a broadcast, which is too dear for every step
+        if done % trainer.log_every_n_steps or done % trainer.accumulate_grad_batches:  # type: ignore[attr-defined]
+            return
+        due = time.monotonic() - self._saved_at >= self.save_every_seconds
+        if trainer.strategy.broadcast(due):
+            self._save(trainer)
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        score = float(trainer.callback_metrics.get(MONITOR, math.nan))
+        is_best = math.isfinite(score) and (self.best_score is None or score > self.best_score)
+        if is_best:
+            self.best_score = score
+        self._save(trainer)
+        if is_best and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            _copy(self.run.checkpoints / LAST, self.run.checkpoints / BEST)
+        trainer.strategy.barrier()
+
+    @override
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step != self._saved_step:  # an epoch without validation
+            self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.save_checkpoint(self.run.checkpoints / LAST)
+        self._saved_at = time.monotonic()
+        self._saved_step = trainer.global_step
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Make target the same file as source at one stroke; a second link costs no writing."""
+    beside = target.with_suffix(".tmp")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(source, beside)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, beside)
+    beside.replace(target)

@@ -1,0 +1,125 @@
+"""Probabilities of all processes → one file in input order."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch.distributed as dist
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+from bert_lightning.data.records import Record
+from bert_lightning.errors import ConfigError
+
+SUFFIXES = (".jsonl", ".csv")
+DIGITS = 6  # beyond these, probabilities depend on how rows were batched
+
+
+class PredictionWriter(Callback):
+    """Writes text, label and the probability of each class, one row a line of input.
+
+    Args:
+        output: A .jsonl or .csv file, or None for JSON lines on standard output. A .csv file starts
+            with a byte order mark, so that Excel shows Chinese text.
+
+    Raises:
+        ConfigError: Another suffix, or a folder that does not exist.
+    """
+
+    def __init__(self, output: str | None) -> None:
+        self.output = Path(output) if output else None
+        if self.output and self.output.suffix not in SUFFIXES:
+            raise ConfigError(
+                f"output: expected a file ending in {' or '.join(SUFFIXES)} – found {output!r}"
+            )
+        if self.output and not self.output.absolute().parent.is_dir():
+            raise ConfigError(
+                f"output: expected an existing folder – found none at"
+                f" {self.output.absolute().parent}\nmake the folder first"
+            )
+        self._rows: list[np.ndarray[Any, Any]] = []
+        self._probabilities: list[np.ndarray[Any, Any]] = []
+
+    @override
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self._rows.append(outputs["rows"])
+        self._probabilities.append(outputs["probabilities"].cpu().numpy())
+
+    @override
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        names = list(pl_module.class_names)  # type: ignore[arg-type]
+        own = (
+            np.concatenate([*self._rows, np.empty(0, np.int64)]).astype(np.int64),
+            np.concatenate([*self._probabilities, np.empty((0, len(names)), np.float32)]),
+        )
+        gathered = [own]
+        if dist.is_initialized():
+            gathered = [own for _ in range(trainer.world_size)]
+            dist.all_gather_object(gathered, own)
+        if trainer.is_global_zero:
+            records: list[Record] = trainer.datamodule.predict_records  # type: ignore[attr-defined]
+            probabilities = np.empty((len(records), len(names)), np.float32)
+            for rows, values in gathered:
+                probabilities[rows] = values
+            self._write(records, names, probabilities)
+
+    def _write(
+        self, records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
+    ) -> None:
+        if self.output is None:
+            _write_jsonl(sys.stdout, records, names, probabilities)
+            return
+        beside = self.output.with_name(f".{self.output.name}.tmp")
+        is_csv = self.output.suffix == ".csv"
+        encoding = "utf-8-sig" if is_csv else "utf-8"
+        with beside.open("w", encoding=encoding, newline="" if is_csv else "\n") as stream:
+            write = _write_csv if is_csv else _write_jsonl
+            write(stream, records, names, probabilities)
+        beside.replace(self.output)
+
+
+def _predictions(
+    records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
+) -> Iterator[tuple[str, str | None, list[float | None]]]:
+    """Yield text, label and probabilities; an empty text has neither."""
+    best = probabilities.argmax(axis=1) if len(records) else []
+    for record, winner, row in zip(records, best, probabilities, strict=True):
+        if record.text:
+            yield record.text, names[winner], [round(float(value), DIGITS) for value in row]
+        else:
+            yield "", None, [None] * len(names)
+
+
+def _write_jsonl(
+    stream: TextIO, records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
+) -> None:
+    for text, label, values in _predictions(records, names, probabilities):
+        row = {
+            "text": text,
+            "label": label,
+            "probabilities": None if label is None else dict(zip(names, values, strict=True)),
+        }
+        stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _write_csv(
+    stream: TextIO, records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
+) -> None:
+    writer = csv.writer(stream)
+    writer.writerow(["text", "label", *names])
+    for text, label, values in _predictions(records, names, probabilities):
+        writer.writerow([text, label, *values])

@@ -1,0 +1,110 @@
+"""Progress for a person: Rich bars on a terminal, plain lines in a log file."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar, RichProgressBar
+from typing_extensions import override
+
+from bert_lightning.console import Console
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def scores_line(trainer: Trainer, stage: str) -> str:
+    """Return the scores of a finished evaluation, such as ``val/accuracy 0.9510``."""
+    names = [name for name in trainer.callback_metrics if name.startswith(f"{stage}/")]
+    return " · ".join(f"{name} {float(trainer.callback_metrics[name]):.4f}" for name in names)
+
+
+def progress_bar(console: Console, refresh_rate: int) -> ProgressBar:
+    """Return the progress display that fits the stream.
+
+    Args:
+        console: Where the lines go.
+        refresh_rate: Steps between two updates of a bar.
+    """
+    if not console.is_terminal:
+        return PlainProgress(console)
+    return RichProgress(refresh_rate=refresh_rate, console_kwargs={"stderr": console.to_stderr})
+
+
+class RichProgress(RichProgressBar):
+    """Lightning's Rich bar, with the loss of the last logging step instead of one a batch.
+
+    Reading the loss of a step makes the host wait for the device, so it is read when it was logged.
+    """
+
+    @override
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        shown.pop("v_num", None)
+        if trainer.global_step % trainer.log_every_n_steps == 0 or not hasattr(self, "_loss"):  # type: ignore[attr-defined]
+            loss = trainer.logged_metrics.get("train/loss")
+            self._loss = {} if loss is None else {"train/loss": float(loss)}
+        return {**shown, **self._loss}
+
+
+class PlainProgress(ProgressBar):
+    """One line every ten seconds, one an evaluation; nothing that overwrites itself.
+
+    Args:
+        console: Where the lines go.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+        self._shown_at = 0.0
+        self._epoch_started = 0.0
+
+    @override
+    def disable(self) -> None:
+        pass  # other processes are silent already, since the console is
+
+    @override
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
+        self._epoch_started = self._shown_at = time.monotonic()
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        now = time.monotonic()
+        done, total = batch_idx + 1, self.total_train_batches
+        if now - self._shown_at < SECONDS_BETWEEN_LINES or done % trainer.log_every_n_steps:  # type: ignore[attr-defined]
+            return
+        self._shown_at = now
+        loss = trainer.logged_metrics.get("train/loss")
+        left = (now - self._epoch_started) / done * (total - done)
+        self.console.say(
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs} · batch {done:,}/{total:,}"
+            + (f" · train/loss {float(loss):.4f}" if loss is not None else "")
+            + f" · {left:.0f} s of the epoch left"
+        )
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.sanity_checking and trainer.state.fn == "fit":
+            self.console.say(
+                f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs} · "
+                + scores_line(trainer, "val")
+            )
+
+    @override
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        now = time.monotonic()
+        if now - self._shown_at >= SECONDS_BETWEEN_LINES:
+            self._shown_at = now
+            self.console.say(f"batch {batch_idx + 1:,}/{self.total_predict_batches:,}")  # type: ignore[attr-defined]

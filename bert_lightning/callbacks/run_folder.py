@@ -1,0 +1,86 @@
+"""The folder of a run: its number, its config.yaml, and the settings that its checkpoints carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+# what belongs to the machine and not to the experiment
+MACHINE_KEYS = (
+    "accelerator",
+    "strategy",
+    "devices",
+    "num_nodes",
+    "logger",
+    "callbacks",
+    "plugins",
+    "profiler",
+    "default_root_dir",
+    "fast_dev_run",
+    "enable_progress_bar",
+    "enable_checkpointing",
+)
+
+
+class RunFolder(Callback):
+    """Writes config.yaml when a run starts and puts the settings into every checkpoint.
+
+    Args:
+        path: ``runs/<number>``, picked by the first process; the others learn it in ``setup``.
+        config_yaml: The merged configuration as text.
+        settings: The same as plain types.
+    """
+
+    def __init__(self, path: Path, config_yaml: str, settings: dict[str, Any]) -> None:
+        self.path = path
+        self.config_yaml = config_yaml
+        self.settings = settings
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the run's checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def report(self) -> Path:
+        """Folder of the run's report."""
+        return self.path / "report"
+
+    @override
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.path = Path(trainer.strategy.broadcast(str(self.path)))
+        if trainer.is_global_zero and not list(self.path.glob("config*.yaml")):
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / "config.yaml").write_text(self.config_yaml, encoding="utf-8")
+        elif trainer.is_global_zero and not self._is_saved():
+            number = len(list(self.path.glob("config*.yaml")))
+            file = self.path / f"config_resumed_{number}.yaml"
+            file.write_text(self.config_yaml, encoding="utf-8")
+
+    def _is_saved(self) -> bool:
+        return any(
+            file.read_text(encoding="utf-8") == self.config_yaml
+            for file in self.path.glob("config*.yaml")
+        )
+
+    @override
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        trainer_settings = {
+            key: value
+            for key, value in self.settings["trainer"].items()
+            if key not in MACHINE_KEYS and value is not None
+        }
+        stored = checkpoint.setdefault("bert_lightning", {})
+        stored["settings"] = {
+            "seed_everything": self.settings["seed_everything"],
+            "trainer": trainer_settings,
+            "model": self.settings["model"],
+            "data": {**self.settings["data"], "path": data.path, "predict_path": None},
+        }
+        stored["fingerprint"] = data.news.fingerprint

@@ -1,0 +1,173 @@
+"""Results of a run → report/report.json and report/report.md."""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+import transformers
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+from bert_lightning.callbacks.run_folder import RunFolder
+from bert_lightning.callbacks.throughput import Throughput
+from bert_lightning.console import Console
+from bert_lightning.metrics import SCORES
+
+
+class RunReport(Callback):
+    """Writes what was run, on what, how fast and how well.
+
+    ``report.json`` holds every number, ``report.md`` is for reading, ``confusion_<split>.csv``
+    opens in a spreadsheet. Lines on the terminal say the scores and where the files are.
+
+    Args:
+        run: Where the run writes.
+        throughput: Rows and seconds of each epoch.
+        banner: The lines shown at the start; they say what ``auto`` took.
+        console: Where lines go.
+    """
+
+    def __init__(
+        self, run: RunFolder, throughput: Throughput, banner: dict[str, str], console: Console
+    ) -> None:
+        self.run = run
+        self.throughput = throughput
+        self.banner = banner
+        self.console = console
+        self.history: list[dict[str, Any]] = []
+        self._started = time.monotonic()
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": self.history}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.history = state_dict["history"]
+
+    @override
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self.throughput.seconds:
+            self.console.say(
+                f"nothing left to train: the checkpoint is at epoch {trainer.current_epoch} of"
+                f" trainer.max_epochs {trainer.max_epochs}"
+            )
+        self._write(trainer, pl_module, "fit")
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "validate":
+            self._write(trainer, pl_module, "validate")
+            self._say_scores(pl_module, "val")
+        elif not trainer.sanity_checking:
+            scores = {name: pl_module.results["val"][name] for name in SCORES}  # type: ignore[index]
+            row = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step, **scores}
+            self.history.append(row)
+
+    @override
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write(trainer, pl_module, "test")
+        self._say_scores(pl_module, "test")
+
+    def _say_scores(self, pl_module: LightningModule, split: str) -> None:
+        result = pl_module.results[split]  # type: ignore[index]
+        self.console.say(
+            f"{split:<5} {result['rows']:,} rows · "  # type: ignore[index]
+            + " · ".join(f"{split}/{name} {result[name]:.4f}" for name in SCORES)  # type: ignore[index]
+        )
+        self.console.say(f"{'out':<5} {self.run.report / 'report.md'}")
+
+    def _write(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if not trainer.is_global_zero or trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        folder = self.run.report
+        folder.mkdir(parents=True, exist_ok=True)
+        content = self._content(trainer, pl_module, stage)
+        _replace(folder / "report.json", json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        _replace(folder / "report.md", as_markdown(content))
+        for split, result in content["results"].items():
+            _write_confusion(folder / f"confusion_{split}.csv", content["classes"], result)
+
+    def _content(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> dict[str, Any]:
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        device = pl_module.device
+        peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+        return {
+            "banner": self.banner,
+            "stage": stage,
+            "classes": pl_module.class_names,
+            "rows": data.splits,
+            "truncated_rows": {
+                split: rows.truncated for split in data.splits if (rows := data.rows(split))
+            },
+            "notes": data.news.notes,
+            "devices": trainer.world_size,
+            "steps": trainer.global_step,
+            "seconds": round(time.monotonic() - self._started, 1),
+            "epoch_seconds": self.throughput.seconds,
+            "samples_per_second": self.throughput.samples_per_second,
+            "peak_memory_gib": peak,
+            "history": self.history,
+            "results": pl_module.results,
+            "versions": {
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "lightning": lightning.__version__,
+                "transformers": transformers.__version__,
+            },
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        }
+
+
+def as_markdown(content: dict[str, Any]) -> str:
+    """Return the report as Markdown."""
+    lines = ["# Run report", ""]
+    lines += [f"- **{name}**: {text}" for name, text in content["banner"].items()]
+    lines += [f"- **note**: {note}" for note in content["notes"]]
+    cut = ", ".join(f"{split} {count:,}" for split, count in content["truncated_rows"].items())
+    lines += [f"- **rows cut at max_length**: {cut}"] if cut else []
+    if content["samples_per_second"]:
+        speeds = ", ".join(f"{speed:,.0f}" for speed in content["samples_per_second"])
+        lines.append(f"- **training**: {content['steps']:,} steps; samples/s an epoch: {speeds}")
+    if content["peak_memory_gib"] is not None:
+        lines.append(f"- **peak memory**: {content['peak_memory_gib']:.2f} GiB")
+    if content["history"]:
+        lines += ["", "## Validation", "", "| epoch | loss | accuracy | macro-F1 |"]
+        lines += ["|---|---|---|---|"]
+        lines += [
+            f"| {row['epoch']} | " + " | ".join(f"{row[name]:.4f}" for name in SCORES) + " |"
+            for row in content["history"]
+        ]
+    for split, result in content["results"].items():
+        lines += ["", f"## {split}: {result['rows']:,} rows", ""]
+        lines += [f"- {name}: {result[name]:.4f}" for name in SCORES]
+        lines += ["", "| class | precision | recall | F1 | rows |", "|---|---|---|---|---|"]
+        columns = (result[name] for name in ("precision", "recall", "f1", "support"))
+        lines += [
+            f"| {name} | {precision:.4f} | {recall:.4f} | {f1:.4f} | {rows:,} |"
+            for name, precision, recall, f1, rows in zip(content["classes"], *columns, strict=True)
+        ]
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    lines += ["", f"{content['device']} · {content['seconds']:.0f} s · {versions}", ""]
+    return "\n".join(lines)
+
+
+def _write_confusion(path: Path, classes: list[str], result: dict[str, Any]) -> None:
+    with path.open("w", encoding="utf-8-sig", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["true \\ predicted", *classes])
+        for name, row in zip(classes, result["confusion"], strict=True):
+            writer.writerow([name, *row])
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

@@ -1,0 +1,323 @@
+"""Command line → classes → run: the LightningCLI of the project.
+
+``main`` is callable with an argument list. Order of what counts: flags and ``--config`` files
+(later wins), then the settings in the checkpoint, then ``configs/base.yaml``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from argparse import ArgumentError
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from typing_extensions import override
+
+from bert_lightning import __version__
+from bert_lightning.arguments import configs_folder, explain, order_arguments, typed_values
+from bert_lightning.callbacks.checkpoints import BestAndLast
+from bert_lightning.callbacks.progress import progress_bar
+from bert_lightning.callbacks.run_folder import RunFolder
+from bert_lightning.callbacks.run_report import RunReport
+from bert_lightning.callbacks.throughput import Throughput
+from bert_lightning.checkpoint import BEST, LAST, find_checkpoint, read_checkpoint
+from bert_lightning.console import Console
+from bert_lightning.data.loading import Trained
+from bert_lightning.datamodule import THUCNewsDataModule
+from bert_lightning.decisions import decide_once, forget_decisions
+from bert_lightning.devices import check_devices, runs_on_cpu
+from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.loggers import MetricsCSV
+from bert_lightning.module import BertClassifier
+from bert_lightning.precision import effective_precision
+from bert_lightning.runs import new_run_folder, run_of_checkpoint
+from bert_lightning.trainer import NewsTrainer
+
+COMMANDS = ("fit", "validate", "test", "predict")
+
+
+class NewsCLI(LightningCLI):
+    """fit, validate, test and predict.
+
+    Args:
+        args: Command line without the program name.
+    """
+
+    def __init__(self, args: Sequence[str]) -> None:
+        command = next((arg for arg in args if arg in COMMANDS), None)
+        self.console = Console(to_stderr=command == "predict")
+        self.typed: dict[str, Any] = {}
+        self.checkpoint: Path | None = None
+        self.run: RunFolder | None = None
+        base = {
+            "default_config_files": [str(configs_folder() / "base.yaml")],
+            "exit_on_error": False,
+        }
+        super().__init__(
+            model_class=BertClassifier,
+            datamodule_class=THUCNewsDataModule,
+            trainer_class=NewsTrainer,
+            save_config_callback=None,
+            trainer_defaults={"use_distributed_sampler": False, "enable_model_summary": False},
+            seed_everything_default=42,
+            parser_kwargs={
+                "description": "Fine-tune BERT on Chinese text classes.",
+                "exit_on_error": False,
+                "version": __version__,
+                **{name: dict(base) for name in COMMANDS},
+            },
+            args=list(args),
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+        )
+
+    @staticmethod
+    @override
+    def subcommands() -> dict[str, set[str]]:
+        return {command: {"model", "datamodule"} for command in COMMANDS}
+
+    @override
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument(
+            "--save_every_seconds",
+            type=float,
+            default=300.0,
+            help="Most seconds of training that a killed run can lose.",
+        )
+        parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
+        parser.link_arguments("data.label_names", "model.class_names", apply_on="instantiate")
+
+    @override
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        given: list[str] = list(args)  # type: ignore[arg-type]
+        command = next((arg for arg in given if arg in COMMANDS), None)
+        if command:
+            given = order_arguments(given, command)
+            self.typed = typed_values(given)
+            given = self._add_checkpoint_settings(given, command)
+        try:
+            self.config = parser.parse_args(given)
+        except ArgumentError as error:
+            keys = self._subcommand_parsers[command].get_defaults().keys() if command else ()
+            raise ConfigError(explain(str(error), keys)) from error
+        if command != "fit" and self.checkpoint is None:
+            raise ConfigError(
+                f"ckpt_path: expected a checkpoint – found none, and {command} without one would"
+                " score a head with random weights\n"
+                "give --ckpt_path best, last, a run folder or a .ckpt file"
+            )
+
+    def _add_checkpoint_settings(self, args: list[str], command: str) -> list[str]:
+        """Put the settings in the checkpoint before what was typed."""
+        name = self.typed.get("ckpt_path")
+        if name in (None, "null"):
+            return args
+        root = Path(self.typed.get("trainer.default_root_dir") or ".")
+        default = LAST if command == "fit" else BEST
+        path = decide_once("CHECKPOINT", lambda: str(find_checkpoint(str(name), root, default)))
+        self.checkpoint = Path(path)
+        settings = read_checkpoint(self.checkpoint)["bert_lightning"]["settings"]
+        if command != "fit":
+            precision = settings["trainer"].get("precision")
+            settings = {
+                "seed_everything": settings["seed_everything"],
+                "trainer": {"precision": precision} if precision is not None else {},
+                "data": settings["data"],
+            }
+        return [command, "--config", json.dumps(_without_none(settings)), *args[1:]]
+
+    @override
+    def _parse_ckpt_path(self) -> None:
+        """Nothing: Lightning would lay stored hyper-parameters over what the user typed."""
+
+    @override
+    def before_instantiate_classes(self) -> None:
+        config = self.config[self.subcommand]
+        if self.console.to_stderr and config.data.predict_path == "-":
+            config.data.predict_path = decide_once("STDIN", _standard_input_to_file)
+        trainer = config.trainer
+        check_devices(trainer.accelerator, trainer.devices, _strategy_name(trainer.strategy))
+        self.config_yaml = self._parser(self.subcommand).dump(config, skip_none=False)
+        if self.checkpoint:
+            config.ckpt_path = str(self.checkpoint)
+            config.model.pretrained = str(self.checkpoint)
+            self._expect_trained_data(config, self.checkpoint)
+
+    def _expect_trained_data(self, config: Any, checkpoint: Path) -> None:
+        stored = read_checkpoint(checkpoint)["bert_lightning"]
+        other_data = "data.path" in self.typed
+        if not (other_data and self.subcommand == "fit"):
+            fingerprint = None if other_data or config.data.predict_path else stored["fingerprint"]
+            config.data.trained = Trained(stored["class_names"], fingerprint)
+
+    @override
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        config = self._get(self.config_init, "trainer")
+        on_cpu = runs_on_cpu(config.accelerator)
+        precision, precision_note = effective_precision(config.precision, on_cpu)
+        banner = self._banner(precision_note or str(precision or "32-true"))
+        folder = None if self.subcommand == "predict" or config.fast_dev_run else self._run_folder()
+        loggers: list[Logger] | bool = False
+        callbacks: list[Callback] = []
+        if config.enable_progress_bar is not False:
+            callbacks.append(progress_bar(self.console, config.log_every_n_steps or 50))
+        if folder:
+            banner["run"] = str(folder)
+            loggers = _loggers(config.logger, folder)
+            callbacks += self._run_callbacks(folder, banner, config.enable_checkpointing)
+        trainer = super().instantiate_trainer(
+            precision=precision,
+            logger=loggers,
+            callbacks=[*_as_list(config.callbacks), *callbacks],
+            enable_checkpointing=self.subcommand == "fit"
+            and bool(folder)
+            and config.enable_checkpointing is not False,
+            **kwargs,
+        )
+        if self.subcommand == "fit":
+            banner["batch"] = _batch_line(self.datamodule.batch_size, trainer)
+        self.console.say(f"bert_lightning {__version__} · {self.subcommand}")
+        for name, text in banner.items():
+            self.console.say(f"{name:<9} {text}")
+        return trainer
+
+    def _run_folder(self) -> Path:
+        root = Path(self._get(self.config, "trainer").default_root_dir or ".")
+        resumed = run_of_checkpoint(self.checkpoint) if self.checkpoint else None
+        if self.subcommand == "fit" and resumed:
+            return resumed
+        return Path(decide_once("RUN", lambda: str(new_run_folder(root))))
+
+    def _run_callbacks(
+        self, folder: Path, banner: dict[str, str], checkpointing: bool | None
+    ) -> list[Callback]:
+        settings = yaml.safe_load(self.config_yaml)
+        self.run = RunFolder(folder, self.config_yaml, settings)
+        throughput = Throughput()
+        callbacks = [self.run, throughput, RunReport(self.run, throughput, banner, self.console)]
+        if self.subcommand == "fit" and checkpointing is not False:
+            callbacks.append(BestAndLast(self.run, settings["save_every_seconds"]))
+        return callbacks
+
+    def _banner(self, precision: str) -> dict[str, str]:
+        """Say in one line each what was taken, and why where it was not given."""
+        model, data = self.model, self.datamodule
+        backbone = model.backbone
+        weights = sum(parameter.numel() for parameter in model.network.parameters())
+        lines = {
+            "model": f"{backbone.name}, {weights / 1e6:.1f} M weights"
+            + (f" – auto: {backbone.reason}" if backbone.reason else ""),
+        }
+        if model.backbone_note:
+            lines["head"] = model.backbone_note
+        if self.checkpoint:
+            lines["weights"] = f"from {self.checkpoint}"
+        if self.subcommand == "predict":
+            lines["data"] = data.predict_path or "nothing to predict"
+            return lines
+        sizes = ", ".join(f"{split} {rows:,}" for split, rows in data.splits.items())
+        lines["data"] = f"{data.news.name}: {sizes}; {len(data.label_names)} classes" + (
+            f" – auto: {data.reason}" if data.reason else ""
+        )
+        lines |= {f"data {i}": note for i, note in enumerate(data.news.notes, start=1)}
+        if self.subcommand == "fit":
+            automatic = self._get(self.config, "model").learning_rate == "auto"
+            lines["rate"] = f"learning rate {model.learning_rate:g}" + (
+                " – auto: what this model needs" if automatic else ""
+            )
+        lines["precision"] = precision
+        return lines
+
+
+def _batch_line(batch_size: int, trainer: Trainer) -> str:
+    devices, windows = trainer.world_size, trainer.accumulate_grad_batches
+    return (
+        f"{batch_size} rows × {devices} device{'' if devices == 1 else 's'} × {windows} accumulated"
+        f" = {batch_size * devices * windows} rows a step, {type(trainer.strategy).__name__}"
+    )
+
+
+def _strategy_name(strategy: Any) -> str:
+    """Return the name or class name of a strategy, from a config or an object."""
+    if isinstance(strategy, str):
+        return strategy
+    class_path = strategy.get("class_path") if hasattr(strategy, "get") else None
+    return str(class_path or type(strategy).__name__)
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _without_none(settings: Any) -> Any:
+    if not isinstance(settings, dict):
+        return settings
+    return {key: _without_none(value) for key, value in settings.items() if value is not None}
+
+
+def _loggers(asked: Any, folder: Path) -> list[Logger] | bool:
+    """Return CSV and TensorBoard, and the user's own after them; False stays False."""
+    if asked is False:
+        return False
+    tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
+    own = [] if asked in (None, True) else _as_list(asked)
+    return [MetricsCSV(folder), tensorboard, *own]
+
+
+def _standard_input_to_file() -> str:
+    descriptor, name = tempfile.mkstemp(prefix="bert_lightning_", suffix=".txt")
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(sys.stdin.buffer.read())
+    return name
+
+
+def _quieten() -> None:
+    """Silence what Lightning repeats at every start; the banner says what matters of it."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # or it warns in every forked worker
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",  # rows are tokenised already: 0 workers are fastest
+        ".*smaller than the logging interval.*",  # every epoch end is logged too
+        ".*recommended to use `self.log.*sync_dist=True`.*",  # scores are reduced as counts
+        ".*treespec, LeafSpec.*",  # Lightning's own use of torch
+        ".*callbacks used to create the checkpoint.*",  # test needs none of fit's
+        ".*Checkpoint directory .* exists and is not empty.*",
+    ):
+        warnings.filterwarnings("ignore", message)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        args: Arguments without the program name; None takes those of the process.
+
+    Returns:
+        Exit status: 0 done, 1 an error that the user can act on, shown on one screen.
+    """
+    _quieten()
+    try:
+        NewsCLI(sys.argv[1:] if args is None else args)
+    except (BertLightningError, MisconfigurationException) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    finally:
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()  # gloo threads alive at exit can abort the interpreter
+        forget_decisions()
+    return 0

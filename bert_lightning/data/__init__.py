@@ -1,0 +1,1 @@
+"""From a file to padded batches: readers → records → encoding → batching."""

@@ -1,0 +1,90 @@
+"""Row lengths → batches of row numbers.
+
+Training: rows are shuffled by (seed, epoch), sorted by length inside pools of 50 batches, cut into
+global batches and dealt to the ranks, so that the rows of a global batch do not depend on how many
+processes share it. Evaluation: rows sorted by length, each row exactly once over all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch.utils.data import Sampler
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+POOL_BATCHES = 50  # 1.6 % padding at batch 32 on headlines, against 19 % in random order
+
+
+class BucketBatchSampler(Sampler[list[int]]):
+    """Batches of rows of similar length.
+
+    Args:
+        lengths: Pieces in each row, shape (rows,).
+        batch_size: Rows a batch on one rank.
+        shuffle: True in training: random pools, and the same number of batches on every rank.
+            False: each row once over all ranks, longest first; ranks may differ by one batch.
+        seed: With the epoch it decides the order.
+        rank: This process.
+        world_size: Number of processes.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.int64],
+        batch_size: int,
+        *,
+        shuffle: bool,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.lengths = lengths
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.epoch = 0
+        # Lightning calls set_epoch on the sampler inside a batch sampler, never on itself
+        self.sampler = self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch; Lightning calls this before each."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        if self.shuffle:
+            return -(-len(self.lengths) // (self.batch_size * self.world_size))
+        batches = -(-len(self.lengths) // self.batch_size)
+        return len(range(self.rank, batches, self.world_size))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._training_batches() if self.shuffle else self._evaluation_batches()
+
+    def _training_batches(self) -> Iterator[list[int]]:
+        generator = np.random.default_rng([self.seed, self.epoch])
+        order = generator.permutation(len(self.lengths))
+        size = self.batch_size * self.world_size
+        pool = POOL_BATCHES * size
+        for start in range(0, len(order), pool):
+            part = order[start : start + pool]
+            order[start : start + pool] = part[np.argsort(self.lengths[part], kind="stable")]
+        starts = np.arange(0, len(order) - size + 1, size)
+        generator.shuffle(starts)
+        short = len(starts) * size
+        for start in [*starts, *([short] if short < len(order) else [])]:
+            batch = order[start : start + size]
+            if len(batch) < self.world_size:  # a rank without rows would leave the others waiting
+                batch = np.resize(batch, self.world_size)
+            yield batch[self.rank :: self.world_size].tolist()
+
+    def _evaluation_batches(self) -> Iterator[list[int]]:
+        order = np.argsort(-self.lengths, kind="stable")
+        for start in range(
+            self.rank * self.batch_size, len(order), self.batch_size * self.world_size
+        ):
+            yield order[start : start + self.batch_size].tolist()

@@ -1,0 +1,35 @@
+"""Decisions that the first process takes for all.
+
+Lightning's launcher starts the other processes of a machine as copies of the command line. What
+must not be decided twice (the number of the run, the newest checkpoint) is left for them in the
+environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from lightning.pytorch.utilities import rank_zero_only
+
+_PREFIX = "BERT_LIGHTNING_DECIDED_"
+
+
+def decide_once(name: str, decide: Callable[[], str]) -> str:
+    """Return what the first process decided; elsewhere started processes decide for themselves.
+
+    Args:
+        name: What is decided, upper case.
+        decide: Called on the first process.
+    """
+    key = _PREFIX + name
+    rank: int = getattr(rank_zero_only, "rank", 0)  # set by Lightning on import
+    if rank == 0 or key not in os.environ:
+        os.environ[key] = decide()
+    return os.environ[key]
+
+
+def forget_decisions() -> None:
+    """Remove all decisions, so that the next command in this process starts afresh."""
+    for key in [key for key in os.environ if key.startswith(_PREFIX)]:
+        del os.environ[key]

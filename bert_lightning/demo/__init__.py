@@ -1,0 +1,1 @@
+"""What works without downloads: a made-up corpus and a mini BERT."""

@@ -1,0 +1,93 @@
+"""Accelerator, devices and strategy, checked against this machine before a run."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import FSDPStrategy, StrategyRegistry
+
+from bert_lightning.errors import ConfigError
+
+
+def runs_on_cpu(accelerator: Any) -> bool:
+    """Tell whether the trainer will compute on the CPU."""
+    return accelerator == "cpu" or (
+        accelerator in ("auto", None) and not torch.accelerator.is_available()
+    )
+
+
+def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:
+    """Refuse what this machine cannot run.
+
+    Args:
+        accelerator: Value of ``trainer.accelerator``.
+        devices: Value of ``trainer.devices``.
+        strategy: Value of ``trainer.strategy``, a name or an object.
+
+    Raises:
+        ConfigError: All faults found.
+    """
+    on_cpu = runs_on_cpu(accelerator)
+    gpus = torch.cuda.device_count()
+    problems = []
+    if accelerator in ("gpu", "cuda") and not gpus and not torch.accelerator.is_available():
+        problems.append(
+            f"trainer.accelerator: expected a GPU for {accelerator!r}, trainer.devices {devices}"
+            " – found 0 GPUs on this machine"
+        )
+    elif on_cpu:
+        problems += _cpu_problems(devices)
+    else:
+        problems += _gpu_problems(devices, gpus)
+    if isinstance(strategy, str):
+        problems += _strategy_problems(strategy)
+    sharded = isinstance(strategy, FSDPStrategy) or "fsdp" in str(strategy)
+    if on_cpu and (sharded or "deepspeed" in str(strategy)):
+        name = "fsdp" if sharded else "deepspeed"
+        problems.append(
+            f"trainer.strategy: expected a strategy that runs on a CPU – found {name}, which needs"
+            " GPUs\ntake --config ddp.yaml"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _cpu_problems(devices: Any) -> list[str]:
+    most = max(2, os.cpu_count() or 1)
+    if devices == "auto" or (str(devices).isdigit() and 1 <= int(devices) <= most):
+        return []
+    return [
+        f"trainer.devices: expected a number of processes from 1 to {most} on this CPU"
+        f" – found {devices!r}"
+    ]
+
+
+def _gpu_problems(devices: Any, gpus: int) -> list[str]:
+    present = f"{gpus} GPU{'' if gpus == 1 else 's'} on this machine"
+    if devices == "auto" or str(devices) == "-1" or not gpus:
+        return []
+    if isinstance(devices, int) or str(devices).isdigit():
+        if 1 <= int(devices) <= gpus:
+            return []
+        return [f"trainer.devices: expected 1 to {gpus} – found {devices}, with {present}"]
+    asked = [int(part) for part in str(devices).strip("[] ").split(",") if part.strip().isdigit()]
+    if asked and all(index < gpus for index in asked):
+        return []
+    return [
+        f"trainer.devices: expected GPU numbers from 0 to {gpus - 1} – found {devices!r}, with"
+        f" {present}"
+    ]
+
+
+def _strategy_problems(strategy: str) -> list[str]:
+    known = ["auto", *StrategyRegistry.available_strategies()]
+    if strategy in known:
+        return []
+    close = difflib.get_close_matches(strategy, known, n=1, cutoff=0.0)
+    return [
+        f"trainer.strategy: expected auto, ddp, fsdp or another of Lightning's names – found"
+        f" {strategy!r}\ndid you mean {close[0]}?"
+    ]

@@ -1,0 +1,48 @@
+"""Errors that a user can act on.
+
+Every message has one shape: the full option or ``file:line`` – what was expected – what was found –
+what to do. Validators gather all faults of a kind and raise once; ``main`` prints the message
+without a traceback and exits with status 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SHOWN_PROBLEMS = 20  # a screen; the rest is counted
+
+
+class BertLightningError(Exception):
+    """Base of all errors that are shown to the user as one screen of text."""
+
+
+class ConfigError(BertLightningError):
+    """An option or a combination of options that cannot work."""
+
+
+class BackboneError(BertLightningError):
+    """A pretrained model or tokenizer that is missing, incomplete or does not fit."""
+
+
+class CheckpointError(BertLightningError):
+    """A checkpoint that is missing, damaged, foreign or does not fit the data."""
+
+
+class TrainingError(BertLightningError):
+    """A run that cannot go on, such as one whose loss is no longer a number."""
+
+
+class DataError(BertLightningError):
+    """Faults of the user's data, gathered.
+
+    Args:
+        problems: One line each, ``file:line: expected – found – remedy``.
+        hint: What to do about all of them, shown once at the end.
+    """
+
+    def __init__(self, problems: Sequence[str], hint: str = "") -> None:
+        self.problems = list(problems)
+        shown = self.problems[:SHOWN_PROBLEMS]
+        rest = len(self.problems) - len(shown)
+        lines = [*shown, *([f"… and {rest:,} more of this kind"] if rest else [])]
+        super().__init__("\n".join([*lines, *([hint] if hint else [])]))

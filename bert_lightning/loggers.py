@@ -1,0 +1,81 @@
+"""Logged values → ``metrics.csv``, which a resumed run continues instead of replacing."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from typing_extensions import override
+
+_FIRST_COLUMNS = ("epoch", "step")
+
+
+class MetricsCSV(Logger):
+    """Writes one row a logging step, flushed at once; what a step did not log is an empty cell.
+
+    Lightning's own CSV logger deletes the file of an earlier run in the same folder, so a resumed
+    run would lose its history.
+
+    Args:
+        folder: Folder of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self._columns: list[str] = []
+
+    @property
+    def file(self) -> Path:
+        """The file that is written."""
+        return self.folder / "metrics.csv"
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    @override
+    def version(self) -> str:
+        return self.folder.name
+
+    @property
+    @override
+    def save_dir(self) -> str:
+        return str(self.folder)
+
+    @override
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        pass  # config.yaml of the run holds them
+
+    @override
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        row = {**metrics, "step": step}
+        if not self._columns and self.file.is_file():
+            with self.file.open(encoding="utf-8", newline="") as stream:
+                self._columns = next(csv.reader(stream), [])
+        new = [name for name in (*_FIRST_COLUMNS, *row) if name not in self._columns]
+        if new:
+            self._widen(list(dict.fromkeys(new)))
+        with self.file.open("a", encoding="utf-8", newline="") as stream:
+            csv.DictWriter(stream, self._columns).writerow(row)
+
+    def _widen(self, new: list[str]) -> None:
+        """Add columns by writing the file anew beside the old one and putting it in its place."""
+        rows: list[dict[str, str]] = []
+        if self.file.is_file():
+            with self.file.open(encoding="utf-8", newline="") as stream:
+                rows = list(csv.DictReader(stream))
+        self._columns += new
+        beside = self.file.with_suffix(".csv.tmp")
+        with beside.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.DictWriter(stream, self._columns)
+            writer.writeheader()
+            writer.writerows(rows)
+        beside.replace(self.file)

@@ -1,0 +1,36 @@
+"""Numbered run folders: ``runs/<number>/`` under ``trainer.default_root_dir``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RUNS = "runs"
+
+
+def run_numbers(root: Path) -> list[int]:
+    """Return the numbers of all runs under a root folder, ascending."""
+    folder = root / RUNS
+    if not folder.is_dir():
+        return []
+    return sorted(int(run.name) for run in folder.iterdir() if run.name.isdigit() and run.is_dir())
+
+
+def new_run_folder(root: Path) -> Path:
+    """Make and return the next run folder; safe when several commands start at the same moment."""
+    number = max(run_numbers(root), default=0)
+    while True:
+        number += 1
+        folder = root / RUNS / str(number)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+
+
+def run_of_checkpoint(checkpoint: Path) -> Path | None:
+    """Return the run folder that a checkpoint belongs to, or None if it lies elsewhere."""
+    run = checkpoint.absolute().parent.parent
+    if run.parent.name != RUNS or not run.name.isdigit():
+        return None
+    return run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run

@@ -1,0 +1,98 @@
+"""Lightning's Trainer with the two options that its commands lack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from typing_extensions import override
+
+from bert_lightning.callbacks.checkpoints import BestAndLast
+from bert_lightning.callbacks.prediction_writer import PredictionWriter
+
+
+class NewsTrainer(Trainer):
+    """Lightning's Trainer; its arguments are documented at lightning.ai."""
+
+    @override
+    def fit(  # type: ignore[override]
+        self,
+        model: LightningModule,
+        datamodule: LightningDataModule,
+        ckpt_path: str | None = None,
+        test_after_fit: bool = True,
+    ) -> None:
+        """Train and validate, keep the best and the last checkpoint, test the best at the end.
+
+        Args:
+            model: The classifier.
+            datamodule: Its data.
+            ckpt_path: Checkpoint to go on from: last, best, a run folder or a .ckpt file.
+            test_after_fit: Test the best checkpoint at the end, where there is a test split.
+        """
+        super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)
+        best = next((c.best_path for c in self.callbacks if isinstance(c, BestAndLast)), None)  # type: ignore[attr-defined]
+        has_test = "test" in datamodule.splits  # type: ignore[attr-defined]
+        if test_after_fit and has_test and best and not self.interrupted:
+            self.test(model, datamodule, str(best))
+
+    @override
+    def validate(  # type: ignore[override]
+        self,
+        model: LightningModule,
+        datamodule: LightningDataModule,
+        ckpt_path: str | None = None,
+    ) -> Any:
+        """Score a checkpoint on the validation split.
+
+        Args:
+            model: The classifier.
+            datamodule: Its data.
+            ckpt_path: Checkpoint to score: best, last, a run folder or a .ckpt file.
+        """
+        return super().validate(
+            model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False, weights_only=True
+        )
+
+    @override
+    def test(  # type: ignore[override]
+        self,
+        model: LightningModule,
+        datamodule: LightningDataModule,
+        ckpt_path: str | None = None,
+    ) -> Any:
+        """Score a checkpoint on the test split.
+
+        Args:
+            model: The classifier.
+            datamodule: Its data.
+            ckpt_path: Checkpoint to score: best, last, a run folder or a .ckpt file.
+        """
+        return super().test(
+            model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False, weights_only=True
+        )
+
+    @override
+    def predict(  # type: ignore[override]
+        self,
+        model: LightningModule,
+        datamodule: LightningDataModule,
+        ckpt_path: str | None = None,
+        output: str | None = None,
+    ) -> None:
+        """Write label and probabilities of each text, in input order.
+
+        Args:
+            model: The classifier.
+            datamodule: Its data; texts come from data.predict_path.
+            ckpt_path: Checkpoint to use: best, last, a run folder or a .ckpt file.
+            output: A .jsonl or .csv file; without it JSON lines go to standard output.
+        """
+        self.callbacks.append(PredictionWriter(output))  # type: ignore[attr-defined]
+        super().predict(
+            model,
+            datamodule=datamodule,
+            ckpt_path=ckpt_path,
+            return_predictions=False,
+            weights_only=True,
+        )
