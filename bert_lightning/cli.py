@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -149,7 +150,7 @@ class NewsCLI(LightningCLI):
             config.data.predict_path = decide_once("STDIN", _standard_input_to_file)
         trainer = config.trainer
         check_devices(trainer.accelerator, trainer.devices, _strategy_name(trainer.strategy))
-        self.config_yaml = self._parser(self.subcommand).dump(config, skip_none=False)
+        self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
         if self.checkpoint:
             config.ckpt_path = str(self.checkpoint)
             config.model.pretrained = str(self.checkpoint)
@@ -225,7 +226,8 @@ class NewsCLI(LightningCLI):
         if self.checkpoint:
             lines["weights"] = f"from {self.checkpoint}"
         if self.subcommand == "predict":
-            lines["data"] = data.predict_path or "nothing to predict"
+            typed = self.typed.get("data.predict_path", data.predict_path)
+            lines["data"] = "standard input" if typed == "-" else str(typed)
             return lines
         sizes = ", ".join(f"{split} {rows:,}" for split, rows in data.splits.items())
         lines["data"] = f"{data.news.name}: {sizes}; {len(data.label_names)} classes" + (
@@ -280,6 +282,7 @@ def _loggers(asked: Any, folder: Path) -> list[Logger] | bool:
 
 def _standard_input_to_file() -> str:
     descriptor, name = tempfile.mkstemp(prefix="bert_lightning_", suffix=".txt")
+    atexit.register(Path(name).unlink, missing_ok=True)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(sys.stdin.buffer.read())
     return name
@@ -293,7 +296,8 @@ def _quieten() -> None:
     for message in (
         ".*does not have many workers.*",  # rows are tokenised already: 0 workers are fastest
         ".*smaller than the logging interval.*",  # every epoch end is logged too
-        ".*recommended to use `self.log.*sync_dist=True`.*",  # scores are reduced as counts
+        ".*sync_dist=True.*",  # scores are reduced as counts
+        ".*custom batch sampler `BucketBatchSampler` for prediction.*",  # it returns every row
         ".*treespec, LeafSpec.*",  # Lightning's own use of torch
         ".*callbacks used to create the checkpoint.*",  # test needs none of fit's
         ".*Checkpoint directory .* exists and is not empty.*",

@@ -154,6 +154,8 @@ class THUCNewsDataModule(LightningDataModule):
                 [f"data.predict_path: expected a file – found nothing at {path.absolute()}"]
             )
         self.predict_records = read_texts(path)
+        if not self.predict_records:
+            raise DataError([f"data.predict_path: expected texts – {path} is empty"])
         texts = [record.text for record in self.predict_records]
         self._rows["predict"] = encode(texts, None, self._module.tokenizer, self.max_length)
 
@@ -182,6 +184,11 @@ class THUCNewsDataModule(LightningDataModule):
         if split not in self._rows:
             raise DataError([f"{self.path}: expected a {split} file – found none"])
         rows = self._rows[split]
+        if len(rows) < self.trainer.world_size and split in ("val", "test"):
+            raise ConfigError(
+                f"trainer.devices: expected at most {len(rows)}, as {split} has no more rows – found"
+                f" {self.trainer.world_size}"
+            )
         sampler = BucketBatchSampler(
             rows.lengths,
             self.batch_size,

@@ -107,4 +107,5 @@ class PlainProgress(ProgressBar):
         now = time.monotonic()
         if now - self._shown_at >= SECONDS_BETWEEN_LINES:
             self._shown_at = now
-            self.console.say(f"batch {batch_idx + 1:,}/{self.total_predict_batches:,}")  # type: ignore[attr-defined]
+            total = trainer.num_predict_batches[0]
+            self.console.say(f"batch {batch_idx + 1:,}/{total:,}")

@@ -59,8 +59,7 @@ class BucketBatchSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         if self.shuffle:
             return -(-len(self.lengths) // (self.batch_size * self.world_size))
-        batches = -(-len(self.lengths) // self.batch_size)
-        return len(range(self.rank, batches, self.world_size))
+        return max(1, len(range(self._first, len(self.lengths), self._stride)))
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._training_batches() if self.shuffle else self._evaluation_batches()
@@ -82,9 +81,22 @@ class BucketBatchSampler(Sampler[list[int]]):
                 batch = np.resize(batch, self.world_size)
             yield batch[self.rank :: self.world_size].tolist()
 
+    @property
+    def _evaluation_size(self) -> int:
+        """Rows a batch, fewer where a process would otherwise get none."""
+        return min(self.batch_size, max(1, len(self.lengths) // self.world_size))
+
+    @property
+    def _first(self) -> int:
+        return self.rank * self._evaluation_size
+
+    @property
+    def _stride(self) -> int:
+        return self.world_size * self._evaluation_size
+
     def _evaluation_batches(self) -> Iterator[list[int]]:
         order = np.argsort(-self.lengths, kind="stable")
-        for start in range(
-            self.rank * self.batch_size, len(order), self.batch_size * self.world_size
-        ):
-            yield order[start : start + self.batch_size].tolist()
+        if self._first >= len(order):  # fewer rows than processes: Lightning wants a batch of each
+            yield [0]
+        for start in range(self._first, len(order), self._stride):
+            yield order[start : start + self._evaluation_size].tolist()
