@@ -185,7 +185,7 @@ def nearest_key(key: str, valid_keys: Iterable[str]) -> str:
 def _likeness(key: str, valid: str) -> float:
     *groups, leaf = key.split(".")
     *valid_groups, valid_leaf = valid.split(".")
-    initials = "".join(word[0] for word in valid_leaf.split("_"))
+    initials = "".join(word[:1] for word in valid_leaf.split("_"))
     same_leaf = 1.0 if leaf == initials else _ratio(leaf, valid_leaf)
     return same_leaf + 0.8 * _ratio(".".join(groups), ".".join(valid_groups))
 

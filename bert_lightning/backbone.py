@@ -318,6 +318,7 @@ def _load_folder(
 
     logging: Any = transformers_logging  # untyped
     verbosity = logging.get_verbosity()
+    logging.disable_progress_bar()
     logging.set_verbosity_error()  # the report of new and unused weights is summed up in our note
     try:
         loaded: Any = BertForSequenceClassification.from_pretrained(

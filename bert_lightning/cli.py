@@ -34,16 +34,17 @@ from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.checkpoint import BEST, LAST, find_checkpoint, read_checkpoint
+from bert_lightning.compatibility import check_settings
 from bert_lightning.console import Console
 from bert_lightning.data.loading import Trained
 from bert_lightning.datamodule import THUCNewsDataModule
-from bert_lightning.decisions import decide_once, forget_decisions
+from bert_lightning.decisions import decide_once, decided, forget_decisions
 from bert_lightning.devices import check_devices, runs_on_cpu
 from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.loggers import MetricsCSV
 from bert_lightning.module import BertClassifier
 from bert_lightning.precision import effective_precision
-from bert_lightning.runs import new_run_folder, run_of_checkpoint
+from bert_lightning.runs import discard_if_empty, new_run_folder, run_of_checkpoint
 from bert_lightning.trainer import NewsTrainer
 
 COMMANDS = ("fit", "validate", "test", "predict")
@@ -166,6 +167,8 @@ class NewsCLI(LightningCLI):
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self._get(self.config_init, "trainer")
+        is_fit = self.subcommand == "fit"
+        check_settings(config, self.datamodule.max_length, self.model.max_positions, is_fit)
         on_cpu = runs_on_cpu(config.accelerator)
         precision, precision_note = effective_precision(config.precision, on_cpu)
         banner = self._banner(precision_note or str(precision or "32-true"))
@@ -297,6 +300,8 @@ def _quieten() -> None:
         ".*does not have many workers.*",  # rows are tokenised already: 0 workers are fastest
         ".*smaller than the logging interval.*",  # every epoch end is logged too
         ".*sync_dist=True.*",  # scores are reduced as counts
+        ".*AccumulateGrad node's stream.*",  # DDP's own, harmless without graph capture
+        ".*FSDP is switching to use `NO_SHARD`.*",  # as it should on one GPU
         ".*custom batch sampler `BucketBatchSampler` for prediction.*",  # it returns every row
         ".*treespec, LeafSpec.*",  # Lightning's own use of torch
         ".*callbacks used to create the checkpoint.*",  # test needs none of fit's
@@ -319,6 +324,7 @@ def main(args: Sequence[str] | None = None) -> int:
         NewsCLI(sys.argv[1:] if args is None else args)
     except (BertLightningError, MisconfigurationException) as error:
         sys.stderr.write(f"error: {error}\n")
+        discard_if_empty(decided("RUN"))
         return 1
     finally:
         if dist.is_available() and dist.is_initialized():

@@ -92,7 +92,6 @@ class THUCNewsDataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Tokenise what a stage needs: fit (train, val), validate, test or predict."""
-        self._check_trainer()
         wanted: dict[str, tuple[Split, ...]] = {
             "fit": ("train", "val"),
             "validate": ("val",),
@@ -103,20 +102,6 @@ class THUCNewsDataModule(LightningDataModule):
                 self._rows[split] = self._encode_split(split)
         if stage == "predict":
             self._setup_predict()
-
-    def _check_trainer(self) -> None:
-        assert self.trainer is not None
-        if self.trainer._accelerator_connector.use_distributed_sampler:
-            raise ConfigError(
-                "trainer.use_distributed_sampler: expected false – found true\nthe data module"
-                " deals rows to the processes itself; remove the key"
-            )
-        limit = self._module.max_positions
-        if self.max_length > limit:
-            raise ConfigError(
-                f"data.max_length: expected at most {limit}, as the model has position embeddings"
-                f" – found {self.max_length}"
-            )
 
     @property
     def _module(self) -> Any:
@@ -186,8 +171,8 @@ class THUCNewsDataModule(LightningDataModule):
         rows = self._rows[split]
         if len(rows) < self.trainer.world_size and split in ("val", "test"):
             raise ConfigError(
-                f"trainer.devices: expected at most {len(rows)}, as {split} has no more rows – found"
-                f" {self.trainer.world_size}"
+                f"trainer.devices: expected at most {len(rows)}, as many as {split} has rows"
+                f" – found {self.trainer.world_size}"
             )
         sampler = BucketBatchSampler(
             rows.lengths,

@@ -29,6 +29,11 @@ def decide_once(name: str, decide: Callable[[], str]) -> str:
     return os.environ[key]
 
 
+def decided(name: str) -> str | None:
+    """Return what was decided in this command, or None."""
+    return os.environ.get(_PREFIX + name)
+
+
 def forget_decisions() -> None:
     """Remove all decisions, so that the next command in this process starts afresh."""
     for key in [key for key in os.environ if key.startswith(_PREFIX)]:

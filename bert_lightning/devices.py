@@ -84,7 +84,7 @@ def _gpu_problems(devices: Any, gpus: int) -> list[str]:
 
 def _strategy_problems(strategy: str) -> list[str]:
     known = ["auto", *StrategyRegistry.available_strategies()]
-    if strategy in known:
+    if strategy in known or "." in strategy:  # a class is checked by the parser
         return []
     close = difflib.get_close_matches(strategy, known, n=1, cutoff=0.0)
     return [

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -141,23 +142,32 @@ class BertClassifier(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and linear decay, counted in optimizer steps."""
-        total_steps = self.trainer.estimated_stepping_batches
-        if not math.isfinite(total_steps):
-            raise ConfigError(
-                "trainer.max_epochs: expected a number of epochs or steps, since the learning rate"
-                " falls to 0 over them – found -1\nset trainer.max_epochs or trainer.max_steps"
-            )
+        total_steps = int(self.trainer.estimated_stepping_batches)
         optimizer, schedule = build_optimizer(
             self.network,
             self.learning_rate,
             self.weight_decay,
             self.warmup_ratio,
-            int(total_steps),
+            total_steps,
         )
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step", "frequency": 1},
         }
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip as Lightning does; FSDP holds a part of each gradient and clips by its own norm."""
+        strategy = self.trainer.strategy
+        by_norm = gradient_clip_algorithm in (None, "norm")
+        if isinstance(strategy, FSDPStrategy) and gradient_clip_val and by_norm:
+            strategy.model.clip_grad_norm_(gradient_clip_val)  # type: ignore[union-attr, operator]
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add all that validate, test and predict need besides the weights."""

@@ -18,10 +18,11 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
     """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
-    for parameter in network.parameters():
+    for name, parameter in network.named_parameters():
         if parameter.requires_grad:
-            # biases and LayerNorm weights are the parameters with a single dimension
-            (decayed if parameter.ndim > 1 else plain).append(parameter)
+            # told by name, since FSDP leaves nothing of the shapes
+            is_plain = name.endswith(("bias", "LayerNorm.weight"))
+            (plain if is_plain else decayed).append(parameter)
     return [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": plain, "weight_decay": 0.0},

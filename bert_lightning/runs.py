@@ -34,3 +34,11 @@ def run_of_checkpoint(checkpoint: Path) -> Path | None:
     if run.parent.name != RUNS or not run.name.isdigit():
         return None
     return run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
+
+
+def discard_if_empty(run: str | None) -> None:
+    """Remove the folder of a run that ended before it wrote anything."""
+    if run and Path(run).is_dir() and not any(Path(run).iterdir()):
+        Path(run).rmdir()
+        if not any(Path(run).parent.iterdir()):
+            Path(run).parent.rmdir()

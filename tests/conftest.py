@@ -37,7 +37,8 @@ class Result(NamedTuple):
 
 
 def pytest_configure(config):
-    """Compute on the CPU alone unless tests marked gpu are asked for."""
+    """Compute on the CPU alone unless tests marked gpu are asked for, in one thread."""
+    torch.set_num_threads(1)  # models are tiny, and threads of two processes hinder one another
     if "not gpu" in config.getoption("markexpr"):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

@@ -26,7 +26,7 @@ ORDER = (
     "datamodule",
     "metrics",
     "optim",
-    "precision devices decisions console arguments loggers",
+    "precision devices compatibility decisions console arguments loggers",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer",
     "callbacks.checkpoints callbacks.run_report",

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bert_lightning.backbone import PRETRAINED_LEARNING_RATE
+from bert_lightning.demo.mini_bert import MINI_LEARNING_RATE
+
 REPO = Path(__file__).parent.parent
 READMES = ("README.md", "README.zh-CN.md")
 FIRST_LINE = "python -m pip install -e . && python main.py fit --config amp.yaml"
@@ -114,6 +117,13 @@ def test_every_config_is_explained_and_every_yaml_named_exists(readme):
     named = set(re.findall(r"\b(\w+\.yaml)\b", _text(readme)))
     run_files = {"config.yaml", "config_resumed_1.yaml"}
     assert named - run_files == {file.name for file in (REPO / "configs").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_the_automatic_learning_rates_are_those_of_the_code(readme):
+    row = re.search(r"^\| `model\.learning_rate` \|.*", _text(readme), re.MULTILINE)[0]
+    rates = [float(number) for number in re.findall(r"\de-\d", row)]
+    assert rates == [PRETRAINED_LEARNING_RATE, MINI_LEARNING_RATE]
 
 
 @pytest.mark.parametrize("document", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -1,6 +1,6 @@
 """A model folder of bert-base-chinese's shape with random weights.
 
-Speed and memory depend on the shape, not on the weights, so that they can be measured where the real
+Speed and memory depend on the shape, not on the weights, so they can be measured where the real
 weights are not at hand. Vocabulary: that of the mini BERT, filled up to 21,128 entries.
 
     python -m bert_lightning.benchmark.base_shape FOLDER

@@ -50,7 +50,9 @@ class RunReport(Callback):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.history = state_dict["history"]
+        # the test after a fit brings back the state of the best checkpoint, which is older
+        if len(state_dict["history"]) > len(self.history):
+            self.history = state_dict["history"]
 
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

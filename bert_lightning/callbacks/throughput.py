@@ -47,6 +47,8 @@ class Throughput(Callback):
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._stop(pl_module)
+        if not self._rows:  # resumed after the last batch of an epoch
+            return
         rows = self._rows * trainer.world_size
         self.seconds.append(self._seconds)
         self.samples_per_second.append(rows / max(self._seconds, 1e-9))

@@ -77,10 +77,11 @@ def mini_config(num_labels: int = 2) -> BertConfig:
         hidden_size=192,
         num_hidden_layers=2,
         num_attention_heads=4,
-        intermediate_size=768,
+        intermediate_size=384,
         max_position_embeddings=MAX_LENGTH,
         hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1,
+        initializer_range=0.05,  # BERT's 0.02 goes with a width of 768
         pad_token_id=SPECIAL_TOKENS.index("[PAD]"),
     )
     config.num_labels = num_labels

@@ -1,0 +1,74 @@
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bert_lightning.runs import new_run_folder, run_numbers, run_of_checkpoint
+
+
+def _runs(root, *names):
+    for name in names:
+        (root / "runs" / name).mkdir(parents=True)
+
+
+def test_without_runs_there_are_no_numbers(tmp_path):
+    assert run_numbers(tmp_path) == []
+    assert run_numbers(tmp_path / "missing") == []
+
+
+def test_numbers_are_sorted_as_numbers(tmp_path):
+    _runs(tmp_path, "10", "9", "2")
+    assert run_numbers(tmp_path) == [2, 9, 10]
+
+
+@pytest.mark.parametrize("name", ["old", "3b", "-1", ".5", "²", "①"])
+def test_folders_of_other_names_are_no_runs(tmp_path, name):
+    _runs(tmp_path, "1", name)
+    assert run_numbers(tmp_path) == [1]
+
+
+def test_a_file_is_no_run(tmp_path):
+    _runs(tmp_path, "1")
+    (tmp_path / "runs" / "2").write_text("")
+    assert run_numbers(tmp_path) == [1]
+
+
+def test_the_first_run_is_number_one(tmp_path):
+    folder = new_run_folder(tmp_path / "not" / "there")
+    assert folder == tmp_path / "not" / "there" / "runs" / "1"
+    assert folder.is_dir()
+
+
+def test_the_next_run_follows_the_highest_number(tmp_path):
+    _runs(tmp_path, "2", "9")
+    assert new_run_folder(tmp_path).name == "10"
+
+
+def test_a_file_in_the_way_is_passed_over(tmp_path):
+    _runs(tmp_path, "1")
+    (tmp_path / "runs" / "2").write_text("")
+    assert new_run_folder(tmp_path).name == "3"
+
+
+def test_runs_that_start_together_get_numbers_of_their_own(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: new_run_folder(tmp_path), range(40)))
+    assert sorted(int(folder.name) for folder in folders) == list(range(1, 41))
+
+
+def test_a_checkpoint_knows_its_run(tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    checkpoint = tmp_path / "runs" / "7" / "checkpoints" / "last.ckpt"
+    assert run_of_checkpoint(checkpoint) == tmp_path / "runs" / "7"
+
+
+def test_a_run_below_the_working_folder_is_named_from_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_of_checkpoint(Path("runs/7/checkpoints/last.ckpt")) == Path("runs/7")
+
+
+@pytest.mark.parametrize("place", ["last.ckpt", "models/7/checkpoints/a.ckpt", "runs/b/c/a.ckpt"])
+def test_a_checkpoint_elsewhere_has_no_run(tmp_path, place):
+    assert run_of_checkpoint(tmp_path / place) is None
