@@ -60,6 +60,7 @@ def order_arguments(args: Sequence[str], command: str) -> list[str]:
 
 def _without_foreign_keys(config: str, command: str) -> str:
     if config.lstrip().startswith("{"):
+        _parse_yaml(config, "config")
         return config
     content = _read_yaml(Path(config))
     if not isinstance(content, dict):
@@ -103,7 +104,10 @@ def typed_values(args: Sequence[str]) -> dict[str, Any]:
             typed.update(_flat(yaml.safe_load(content)))
         elif flag.startswith("--"):
             name, equals, own = flag[2:].partition("=")
-            typed[name.rstrip("+")] = own if equals else value
+            given = own if equals else value
+            typed[name.rstrip("+")] = given
+            if given.lstrip().startswith("{"):  # a group or an object as a mapping
+                typed.update(_flat(_parse_yaml(given, name), f"{name.rstrip('+')}."))
     derived = [
         f"{key}: expected not to be set – found {typed[key]!r}\n{hint}"
         for key, hint in DERIVED_KEYS.items()
@@ -116,10 +120,18 @@ def typed_values(args: Sequence[str]) -> dict[str, Any]:
 
 def _read_yaml(file: Path) -> Any:
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8-sig"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: expected YAML – found a fault: {error}") from error
+    return _parse_yaml(text, str(file))
+
+
+def _parse_yaml(text: str, source: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{file}: expected YAML – found a fault: {reason[:200]}") from error
+        raise ConfigError(f"{source}: expected YAML – found a fault: {reason[:200]}") from error
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
@@ -139,7 +151,7 @@ def explain(message: str, valid_keys: Iterable[str]) -> str:
         valid_keys: All dotted keys of the command.
     """
     unknown = re.search(
-        r"(?:does not accept option|unrecognized (?:arguments|option):?|Key) '?-*([\w.]+)",
+        r"(?:does not accept option|unrecognized (?:arguments|option):?|Key) '?(-*)([\w.-]+)",
         message,
     )
     value = re.search(r'Parser key "([^"]+)":\s*(.*)', message, re.DOTALL)
@@ -150,7 +162,9 @@ def explain(message: str, valid_keys: Iterable[str]) -> str:
     if value:
         return _explain_value(value.group(1), value.group(2))
     if unknown:
-        key = unknown.group(1)
+        dashes, key = unknown.groups()
+        if message.startswith("unrecognized") and not dashes:
+            return f"arguments: expected options such as --data.path – found the word {key!r}"
         near = nearest_key(key, valid_keys)
         return f"{key}: expected a known key – there is no such key\ndid you mean {near}?"
     return message
@@ -179,7 +193,8 @@ def nearest_key(key: str, valid_keys: Iterable[str]) -> str:
     >>> nearest_key("modle.lr", ["trainer.lr", "model.learning_rate", "model.pretrained"])
     'model.learning_rate'
     """
-    return max(sorted(valid_keys), key=lambda valid: _likeness(key, valid))
+    keys = sorted(valid for valid in valid_keys if not valid.startswith("__"))
+    return max(keys, key=lambda valid: _likeness(key, valid))
 
 
 def _likeness(key: str, valid: str) -> float:
@@ -187,7 +202,8 @@ def _likeness(key: str, valid: str) -> float:
     *valid_groups, valid_leaf = valid.split(".")
     initials = "".join(word[:1] for word in valid_leaf.split("_"))
     same_leaf = 1.0 if leaf == initials else _ratio(leaf, valid_leaf)
-    return same_leaf + 0.8 * _ratio(".".join(groups), ".".join(valid_groups))
+    # a bare name says nothing of its group
+    return same_leaf + (0.8 * _ratio(".".join(groups), ".".join(valid_groups)) if groups else 0.0)
 
 
 def _ratio(left: str, right: str) -> float:

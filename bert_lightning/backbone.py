@@ -7,6 +7,7 @@ hub that does not answer within five seconds is given up.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import tempfile
@@ -22,7 +23,7 @@ import torch
 
 from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.demo.mini_bert import MINI_LEARNING_RATE, mini_config, mini_tokenizer
-from bert_lightning.errors import BackboneError
+from bert_lightning.errors import BackboneError, CheckpointError
 
 if TYPE_CHECKING:
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerBase
@@ -38,7 +39,7 @@ _WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 _VOCABULARY = ("vocab.txt", "tokenizer.json")
-_NEW_HEAD = "classifier head is new: the stored one is not of {} classes"
+_NEW_HEAD = "classifier head is new: the stored one is of other classes"
 _WAY_OUT = (
     "give a folder with config.json, vocab.txt and model.safetensors (or pytorch_model.bin) as"
     " --model.pretrained, set HF_ENDPOINT to a mirror that answers, or take"
@@ -145,8 +146,14 @@ def _folder_backbone(folder: Path, name: str, reason: str | None) -> Backbone:
             f"model.pretrained: expected a model of type bert – found {settings['model_type']!r} in"
             f" {folder / 'config.json'}\ntake a BERT such as bert-base-chinese, wwm, MacBERT or RBT"
         )
-    config = BertConfig.from_pretrained(folder, local_files_only=True)
-    tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
+    try:
+        config = BertConfig.from_pretrained(folder, local_files_only=True)
+        tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # each library checks the files in its own way
+        raise BackboneError(
+            f"model.pretrained: expected config.json and a vocabulary of a BERT in"
+            f" {folder.absolute()} – found {' '.join(str(error).split())[:200]}"
+        ) from error
     _check_sizes(config, tokenizer, str(folder))
     return Backbone(name, reason, config, tokenizer, folder, PRETRAINED_LEARNING_RATE)
 
@@ -194,8 +201,15 @@ def _check_sizes(config: BertConfig, tokenizer: PreTrainedTokenizerBase, where: 
 
 def _cached_folder(model_id: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    config = try_to_load_from_cache(model_id, "config.json")
+    try:
+        config = try_to_load_from_cache(model_id, "config.json")
+    except HFValidationError as error:  # not even the form of a hub id: a folder was meant
+        raise BackboneError(
+            f"model.pretrained: expected a model folder or a hub id – found none at"
+            f" {Path(model_id).absolute()}\n{_WAY_OUT}"
+        ) from error
     if not isinstance(config, str):
         return None
     folder = Path(config).parent
@@ -227,10 +241,20 @@ def _hub_folder(model_id: str) -> Path:
         )
     patterns = ["config.json", "vocab.txt", "tokenizer*.json", "special_tokens_map.json"]
     weights = ["model.safetensors*", "model-*.safetensors"]
-    folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, *weights]))
-    if not any(folder.glob("*.safetensors")):
-        folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, "pytorch_model*"]))
+    try:
+        folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, *weights]))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, "pytorch_model*"]))
+    except Exception as error:  # the hub's library, its HTTP client and the disk have their own
+        raise BackboneError(
+            f"model.pretrained: expected {model_id!r} from {constants.ENDPOINT} – the download"
+            f" broke off: {_first_line(error)}\n{_WAY_OUT}"
+        ) from error
     return folder
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _hub_failure(url: str) -> str | None:
@@ -247,7 +271,7 @@ def _hub_failure(url: str) -> str | None:
                 outcome.append(None)
         except urllib.error.HTTPError as error:
             outcome.append(f"answered {error.code} {error.reason}")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             outcome.append(f"cannot be reached ({getattr(error, 'reason', error)})")
 
     thread = threading.Thread(target=ask, daemon=True)
@@ -298,16 +322,23 @@ def _load_checkpoint(
     from transformers import BertForSequenceClassification
 
     network = BertForSequenceClassification(config)
-    state = read_checkpoint(path)["state_dict"]
+    content = read_checkpoint(path)
+    state = content["state_dict"]
     prefix = "network."
     own = {
         key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
     }
-    fits = own["classifier.bias"].shape == network.classifier.bias.shape
+    fits = content["bert_lightning"]["class_names"] == list((config.id2label or {}).values())
     if not fits:
         own = {key: value for key, value in own.items() if not key.startswith("classifier.")}
+    missing = set(network.state_dict()) - set(own) - {"classifier.weight", "classifier.bias"}
+    if missing:
+        raise CheckpointError(
+            f"model.pretrained: expected all weights of a BERT in {path} – missing:"
+            f" {', '.join(sorted(missing)[:5])} ({len(missing)} in all)"
+        )
     network.load_state_dict(own, strict=fits)
-    return network, None if fits else _NEW_HEAD.format(config.num_labels)
+    return network, None if fits else _NEW_HEAD
 
 
 def _load_folder(
@@ -332,14 +363,13 @@ def _load_folder(
     except Exception as error:  # safetensors, pickle and zip each raise their own kinds
         raise BackboneError(
             f"model.pretrained: expected readable weights in {folder.absolute()} – found"
-            f" {str(error).splitlines()[0]}\nfetch the weight file again (is it whole?)"
+            f" {_first_line(error)}\nfetch the weight file again (is it whole?)"
         ) from error
     finally:
         logging.set_verbosity(verbosity)
     network, report = loaded
-    new = [
-        key for key in report["missing_keys"] if not key.startswith(("classifier.", "bert.pooler."))
-    ]
+    lacking = report["missing_keys"]
+    new = [key for key in lacking if not key.startswith(("classifier.", "bert.pooler."))]
     changed = [key for key, *_ in report["mismatched_keys"]]
     odd = [*new, *(key for key in changed if not key.startswith("classifier."))]
     if odd:
@@ -347,7 +377,9 @@ def _load_folder(
             f"model.pretrained: expected all weights of a BERT encoder in {folder.absolute()} –"
             f" missing or of another size: {', '.join(odd[:5])} ({len(odd)} in all)\n{_WAY_OUT}"
         )
-    return network, _NEW_HEAD.format(config.num_labels) if changed else None
+    notes = [_NEW_HEAD] if changed else []
+    notes += ["pooler is new: the file holds none"] if "bert.pooler.dense.weight" in lacking else []
+    return network, "; ".join(notes) or None
 
 
 def tokenizer_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:

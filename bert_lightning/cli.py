@@ -65,6 +65,7 @@ class NewsCLI(LightningCLI):
         self.run: RunFolder | None = None
         base = {
             "default_config_files": [str(configs_folder() / "base.yaml")],
+            "allow_abbrev": False,  # a key must be known by its whole name, or precedence fails
             "exit_on_error": False,
         }
         super().__init__(
@@ -77,6 +78,7 @@ class NewsCLI(LightningCLI):
             parser_kwargs={
                 "description": "Fine-tune BERT on Chinese text classes.",
                 "exit_on_error": False,
+                "allow_abbrev": False,
                 "version": __version__,
                 **{name: dict(base) for name in COMMANDS},
             },
@@ -149,6 +151,7 @@ class NewsCLI(LightningCLI):
         config = self.config[self.subcommand]
         if self.console.to_stderr and config.data.predict_path == "-":
             config.data.predict_path = decide_once("STDIN", _standard_input_to_file)
+        config.data.seed = int(config.seed_everything)  # known now, also where it is random
         trainer = config.trainer
         check_devices(trainer.accelerator, trainer.devices, _strategy_name(trainer.strategy))
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
@@ -161,8 +164,11 @@ class NewsCLI(LightningCLI):
         stored = read_checkpoint(checkpoint)["bert_lightning"]
         other_data = "data.path" in self.typed
         if not (other_data and self.subcommand == "fit"):
-            fingerprint = None if other_data or config.data.predict_path else stored["fingerprint"]
-            config.data.trained = Trained(stored["class_names"], fingerprint)
+            config.data.trained = Trained(
+                stored["class_names"],
+                must_be_same=not other_data,
+                **stored["data"],
+            )
 
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:

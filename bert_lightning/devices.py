@@ -7,9 +7,12 @@ import os
 from typing import Any
 
 import torch
+from lightning.pytorch.accelerators import AcceleratorRegistry
 from lightning.pytorch.strategies import FSDPStrategy, StrategyRegistry
 
 from bert_lightning.errors import ConfigError
+
+ACCELERATORS = ("auto", "cpu", "gpu", *AcceleratorRegistry.available_accelerators())
 
 
 def runs_on_cpu(accelerator: Any) -> bool:
@@ -30,6 +33,10 @@ def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:
     Raises:
         ConfigError: All faults found.
     """
+    if isinstance(accelerator, str) and accelerator not in ACCELERATORS:
+        raise ConfigError(
+            f"trainer.accelerator: expected {', '.join(ACCELERATORS)} – found {accelerator!r}"
+        )
     on_cpu = runs_on_cpu(accelerator)
     gpus = torch.cuda.device_count()
     problems = []
@@ -44,7 +51,7 @@ def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:
         problems += _gpu_problems(devices, gpus)
     if isinstance(strategy, str):
         problems += _strategy_problems(strategy)
-    sharded = isinstance(strategy, FSDPStrategy) or "fsdp" in str(strategy)
+    sharded = isinstance(strategy, FSDPStrategy) or "fsdp" in str(strategy).lower()
     if on_cpu and (sharded or "deepspeed" in str(strategy)):
         name = "fsdp" if sharded else "deepspeed"
         problems.append(
@@ -73,8 +80,8 @@ def _gpu_problems(devices: Any, gpus: int) -> list[str]:
         if 1 <= int(devices) <= gpus:
             return []
         return [f"trainer.devices: expected 1 to {gpus} – found {devices}, with {present}"]
-    asked = [int(part) for part in str(devices).strip("[] ").split(",") if part.strip().isdigit()]
-    if asked and all(index < gpus for index in asked):
+    parts = [part.strip() for part in str(devices).strip("[] ").split(",") if part.strip()]
+    if parts and all(part.isdecimal() and int(part) < gpus for part in parts):
         return []
     return [
         f"trainer.devices: expected GPU numbers from 0 to {gpus - 1} – found {devices!r}, with"

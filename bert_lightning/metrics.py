@@ -49,7 +49,7 @@ class EvaluationMetrics(nn.Module):
                 "confusion": MulticlassConfusionMatrix(**options),
             }
         )
-        self.mean_loss = MeanMetric()
+        self.mean_loss = MeanMetric(nan_strategy="disable")  # hide nothing
 
     def update(self, logits: Tensor, labels: Tensor, losses: Tensor) -> None:
         """Count a batch.

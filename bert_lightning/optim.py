@@ -77,4 +77,4 @@ def override_restored(
     for group in optimizer.param_groups:
         group["initial_lr"] = learning_rate
         group["lr"] = learning_rate * factor
-        group["weight_decay"] = weight_decay if group["weight_decay"] else 0.0
+    optimizer.param_groups[0]["weight_decay"] = weight_decay  # the second group is never decayed

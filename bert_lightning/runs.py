@@ -12,7 +12,9 @@ def run_numbers(root: Path) -> list[int]:
     folder = root / RUNS
     if not folder.is_dir():
         return []
-    return sorted(int(run.name) for run in folder.iterdir() if run.name.isdigit() and run.is_dir())
+    return sorted(
+        int(run.name) for run in folder.iterdir() if run.name.isdecimal() and run.is_dir()
+    )
 
 
 def new_run_folder(root: Path) -> Path:

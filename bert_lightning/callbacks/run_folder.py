@@ -83,4 +83,8 @@ class RunFolder(Callback):
             "model": self.settings["model"],
             "data": {**self.settings["data"], "path": data.path, "predict_path": None},
         }
-        stored["fingerprint"] = data.news.fingerprint
+        stored["data"] = {
+            "fingerprint": data.news.fingerprint,
+            "holdout_ratio": data.holdout_ratio,
+            "seed": data.seed,
+        }

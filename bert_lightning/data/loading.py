@@ -48,11 +48,17 @@ class Trained:
 
     Args:
         class_names: Names in the model's order.
-        fingerprint: Fingerprint that the data must still have, or None to evaluate other data.
+        fingerprint: Fingerprint of that data.
+        holdout_ratio: How it was split where val or test had no file.
+        seed: Seed of that split.
+        must_be_same: False where the user named the data, so that it may be other data.
     """
 
     class_names: list[str]
-    fingerprint: str | None = None
+    fingerprint: str
+    holdout_ratio: float = 0.1
+    seed: int = 0
+    must_be_same: bool = True
 
 
 def load_news(
@@ -77,11 +83,13 @@ def load_news(
     """
     if path == BUILTIN:
         news = _builtin_news(class_names)
+        if trained:
+            news.labels = _in_trained_order(news.labels, trained.class_names, news.name)
     else:
         news = _read_news(Path(path), class_names, holdout_ratio, seed, trained)
     if trained is None:
         return news
-    if trained.fingerprint not in (None, news.fingerprint):
+    if trained.must_be_same and trained.fingerprint != news.fingerprint:
         raise CheckpointError(
             f"data.path: expected the data that the checkpoint was trained on – {path} has changed"
             " since\ngive --data.path to use it as it is now"
@@ -105,8 +113,8 @@ def _read_news(
     seed: int,
     trained: Trained | None,
 ) -> News:
-    evaluate_only = trained is not None and trained.fingerprint is None
-    files = find_files(path, needs_train=not evaluate_only)
+    is_other = trained is not None and not _is_trained_data(path, trained)
+    files = find_files(path, needs_train=not is_other)
     folder = next(iter(files.values())).parent
     from_file = read_class_names(folder)
     records: dict[Split, list[Record]] = {}
@@ -117,27 +125,57 @@ def _read_news(
     if problems:
         raise DataError(problems, "each line is `title<TAB>label` or `title label`")
     names = list(class_names) if class_names else from_file
+    first = next(iter(records.values()))
+    if trained and not names:
+        _refuse_other_classes(records, trained.class_names, str(path))
     known = names or (trained.class_names if trained else None)
-    labels, notes = _settle_labels(next(iter(records.values())), known)
+    labels, notes = _settle_labels(first, known)
     if trained:
         labels = _in_trained_order(labels, trained.class_names, str(path))
     problems = [line for rows in records.values() for line in unknown_labels(rows, labels)]
     if problems:
-        source = "data.class_names" if class_names else CLASS_FILE if from_file else "train"
+        data = "the checkpoint" if trained else "train"
+        source = "data.class_names" if class_names else CLASS_FILE if from_file else data
         raise DataError(problems, f"the class names come from {source}: {', '.join(labels.names)}")
-    if not evaluate_only:
+    if trained and not is_other:  # the rows that were not trained on
+        notes += _hold_out(records, trained.holdout_ratio, trained.seed)
+    elif not trained:
         notes += _hold_out(records, holdout_ratio, seed)
     return News(str(path), labels, records, _fingerprint(files, folder), notes)
 
 
+def _is_trained_data(path: Path, trained: Trained) -> bool:
+    if trained.must_be_same:
+        return True
+    try:
+        files = find_files(path)
+    except DataError:
+        return False
+    return _fingerprint(files, next(iter(files.values())).parent) == trained.fingerprint
+
+
 def _in_trained_order(labels: LabelTable, trained: list[str], path: str) -> LabelTable:
     if not set(labels.names) <= set(trained):
-        raise CheckpointError(
-            f"ckpt_path: expected a checkpoint of the {len(labels)} classes in {path}:"
-            f" {', '.join(labels.names)} – it has {len(trained)}: {', '.join(trained)}\n"
-            "test it on data of its own classes, or say what the ids stand for in data.class_names"
-        )
+        raise _other_classes(labels.names, trained, path)
     return labels.in_order_of(trained)
+
+
+def _other_classes(names: Sequence[str], trained: Sequence[str], path: str) -> CheckpointError:
+    return CheckpointError(
+        f"ckpt_path: expected a checkpoint of the {len(names)} classes in {path}:"
+        f" {', '.join(names)} – it has {len(trained)}: {', '.join(trained)}\n"
+        "test it on data of its own classes, or say what the ids stand for in data.class_names"
+    )
+
+
+def _refuse_other_classes(
+    records: dict[Split, list[Record]], trained: list[str], path: str
+) -> None:
+    """Tell other classes, which come in numbers, from a row whose label is missing."""
+    counts = Counter(record.label for rows in records.values() for record in rows)
+    names = sorted(label for label, count in counts.items() if label and count > 1)
+    if not all(map(_is_id, names)) and not set(names) <= set(trained):
+        raise _other_classes(names, trained, path)
 
 
 def _settle_labels(records: list[Record], names: list[str] | None) -> tuple[LabelTable, list[str]]:
@@ -184,7 +222,8 @@ def _hold_out(records: dict[Split, list[Record]], ratio: float, seed: int) -> li
     for label in sorted(by_label, key=str):
         rows = by_label[label]
         random.Random(f"{seed} {label}").shuffle(rows)
-        count = max(1, round(ratio * len(rows)))
+        # at least one row stays in train
+        count = max(1, min(round(ratio * len(rows)), (len(rows) - 1) // len(missing)))
         for position, split in enumerate(missing):
             part = rows[position * count : (position + 1) * count]
             records[split] += part

@@ -25,6 +25,7 @@ SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
 }
 _SUFFIXES = (".txt", ".tsv")
 _PROBE_LINES = 1_000  # enough to tell TAB from blank
+_LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 131,072 characters
 _TEXT_COLUMNS = ("text", "title", "sentence", "content")
 
 
@@ -52,7 +53,9 @@ def find_files(path: Path, needs_train: bool = True) -> dict[Split, Path]:
             "check the path; it is relative to the folder the command is started in",
         )
     candidates = sorted(
-        file for file in path.iterdir() if file.suffix in _SUFFIXES and file.name != CLASS_FILE
+        file
+        for file in path.iterdir()
+        if file.suffix.lower() in _SUFFIXES and file.name != CLASS_FILE
     )
     found: dict[Split, Path] = {}
     problems = []
@@ -178,23 +181,35 @@ def _json_texts(path: Path) -> Iterator[Record]:
                 f" – found {line.strip()[:60]}"
             )
         else:
-            yield Record(str(row[column] or "").strip(), None, path.name, number)
+            value = row[column]
+            text = "" if value is None else str(value)
+            # JSON can spell half a surrogate pair, which no UTF-8 file can hold
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            yield Record(text.strip(), None, path.name, number)
     if problems:
         raise DataError(problems)
 
 
 def _csv_texts(path: Path) -> Iterator[Record]:
-    reader = csv.DictReader(line + "\n" for _, line in numbered_lines(path))
-    column = _text_column(reader.fieldnames or ())
-    if column is None:
-        raise DataError(
-            [
-                f"{path}:1: expected a header with one of {', '.join(_TEXT_COLUMNS)}"
-                f" – found {', '.join(reader.fieldnames or ()) or 'an empty file'}"
-            ]
-        )
-    for row in reader:
-        yield Record((row[column] or "").strip(), None, path.name, reader.line_num)
+    csv.field_size_limit(_LONGEST_FIELD)
+    reader = csv.reader((line + "\n" for _, line in numbered_lines(path)), strict=True)
+    try:
+        header = next(reader, [])
+        column = _text_column(header)
+        if column is None:
+            raise DataError(
+                [
+                    f"{path}:1: expected a header with one of {', '.join(_TEXT_COLUMNS)}"
+                    f" – found {', '.join(header) or 'an empty file'}"
+                ]
+            )
+        index = header.index(column)
+        # csv.DictReader would leave out empty lines
+        for row in reader:
+            text = row[index].strip() if index < len(row) else ""
+            yield Record(text, None, path.name, reader.line_num)
+    except csv.Error as error:
+        raise DataError([f"{path}:{reader.line_num}: expected CSV – found {error}"]) from error
 
 
 def _text_column(names: Iterable[str]) -> str | None:

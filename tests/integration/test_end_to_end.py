@@ -105,6 +105,20 @@ def test_the_rows_of_a_lone_file_are_all_tested(run_cli, trained):
     assert report(trained, 2)["results"]["test"]["rows"] == 64
 
 
+def test_the_own_file_of_a_run_is_split_as_it_was(run_cli, tmp_path, tiny_bert_folder):
+    lone = tmp_path / "lone.txt"
+    rows = [f"{'甲乙丙丁'[i % 4]}队第{i}场 {'体育' if i % 2 else '娱乐'}\n" for i in range(80)]
+    lone.write_text("".join(rows), encoding="utf-8")
+    words = ("fit", "--data.path", lone, "--model.pretrained", tiny_bert_folder)
+    assert run_cli(*words, "--trainer.max_epochs", "1").status == 0
+    again = ("test", "--ckpt_path", "best", "--data.holdout_ratio", "0.3", "--seed_everything", "5")
+    assert run_cli(*again).status == 0
+    assert run_cli(*again, "--data.path", lone).status == 0
+    assert [report(tmp_path, n)["results"]["test"]["rows"] for n in (1, 2, 3)] == [8, 8, 8]
+    first = report(tmp_path, 1)["results"]["test"]
+    assert first == report(tmp_path, 2)["results"]["test"] == report(tmp_path, 3)["results"]["test"]
+
+
 def test_resume_goes_on_in_the_same_folder_and_keeps_history(run_cli, trained):
     before = metrics(trained, 1)
     words = ("--ckpt_path", "last", "--trainer.max_epochs", "2")
