@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    get_linear_schedule_with_warmup,
-)
+from transformers import BertConfig, BertForSequenceClassification
 
 from bert_lightning.cli import main
 from bert_lightning.data.batching import BucketBatchSampler
@@ -65,7 +61,7 @@ def product_losses(model, data, runs, precision):
 
 
 def reference_losses(model, data, device):
-    """A loop as people write it: Hugging Face model, AdamW with no-decay names, linear schedule."""
+    """A loop as people write it: Hugging Face model, AdamW with no-decay names, warm-up."""
     network = BertForSequenceClassification.from_pretrained(
         model, num_labels=4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
@@ -80,7 +76,10 @@ def reference_losses(model, data, device):
         {"params": [p for n, p in named if n.endswith(plain)], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=RATE)
-    schedule = get_linear_schedule_with_warmup(optimizer, STEPS // 10, STEPS)
+    warmup = STEPS // 10
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warmup, (STEPS - step) / (STEPS - warmup))
+    )
     news = load_news(str(data))
     train = news.records["train"]
     rows = encode(
@@ -90,7 +89,6 @@ def reference_losses(model, data, device):
         128,
     )
     losses = []
-    schedule.step()  # the product's first step is not wasted on a rate of 0
     for indices in BucketBatchSampler(rows.lengths, BATCH, shuffle=True, seed=42):
         batch = {
             name: value.to(device)
@@ -99,7 +97,8 @@ def reference_losses(model, data, device):
         }
         loss = network(**batch).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        # in the optimizer's order, or the sum under the norm is rounded in another way
+        torch.nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
@@ -119,7 +118,7 @@ def check_against_reference(tmp_path, precision, tolerance, device="cpu", shape=
 
 
 def test_losses_equal_those_of_a_hand_written_loop_in_float32(tmp_path):
-    check_against_reference(tmp_path, "32", tolerance=1e-4)  # Adam amplifies rounding
+    check_against_reference(tmp_path, "32", tolerance=1e-6)
 
 
 def test_losses_stay_close_to_float32_under_mixed_precision(tmp_path):
@@ -131,4 +130,4 @@ def test_losses_stay_close_to_float32_under_mixed_precision(tmp_path):
     ("precision", "tolerance"), [("32", 1e-4), ("16-mixed", 1e-2), ("bf16-mixed", 1e-2)]
 )
 def test_losses_equal_those_of_a_hand_written_loop_on_the_gpu(tmp_path, precision, tolerance):
-    check_against_reference(tmp_path, precision, tolerance, "cuda", shape=(768, 12))
+    check_against_reference(tmp_path, precision, tolerance, "cuda")
