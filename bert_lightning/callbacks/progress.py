@@ -14,10 +14,17 @@ from bert_lightning.console import Console
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def scores_line(trainer: Trainer, stage: str) -> str:
-    """Return the scores of a finished evaluation, such as ``val/accuracy 0.9510``."""
-    names = [name for name in trainer.callback_metrics if name.startswith(f"{stage}/")]
-    return " · ".join(f"{name} {float(trainer.callback_metrics[name]):.4f}" for name in names)
+def say_scores(trainer: Trainer, console: Console) -> None:
+    """Write the scores of the validation that has just ended inside a fit."""
+    if trainer.sanity_checking or trainer.state.fn != "fit":
+        return
+    scores = [
+        f"{name} {float(value):.4f}"
+        for name, value in trainer.callback_metrics.items()
+        if name.startswith("val/")
+    ]
+    epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+    console.say(" · ".join([epoch, *scores]))
 
 
 def progress_bar(console: Console, refresh_rate: int) -> ProgressBar:
@@ -29,14 +36,27 @@ def progress_bar(console: Console, refresh_rate: int) -> ProgressBar:
     """
     if not console.is_terminal:
         return PlainProgress(console)
-    return RichProgress(refresh_rate=refresh_rate, console_kwargs={"stderr": console.to_stderr})
+    return RichProgress(console, refresh_rate)
 
 
 class RichProgress(RichProgressBar):
     """Lightning's Rich bar, with the loss of the last logging step instead of one a batch.
 
     Reading the loss of a step makes the host wait for the device, so it is read when it was logged.
+
+    Args:
+        console: Where lines between the bars go.
+        refresh_rate: Steps between two updates of a bar.
     """
+
+    def __init__(self, console: Console, refresh_rate: int) -> None:
+        super().__init__(refresh_rate, console_kwargs={"stderr": console.to_stderr})
+        self.console = console
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        say_scores(trainer, self.console)
 
     @override
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
@@ -88,11 +108,7 @@ class PlainProgress(ProgressBar):
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.sanity_checking and trainer.state.fn == "fit":
-            self.console.say(
-                f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs} · "
-                + scores_line(trainer, "val")
-            )
+        say_scores(trainer, self.console)
 
     @override
     def on_predict_batch_end(
