@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import difflib
 import json
+import pydoc
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
+from jsonargparse import ArgumentParser
 
 from bert_lightning.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
 CONFIG_FLAGS = ("--config", "-c")
 COMMAND_KEYS = {"test_after_fit": "fit", "output": "predict"}
+OBJECT_KEYS = {
+    "trainer.strategy": ("auto", "ddp", "fsdp"),
+    "trainer.callbacks": ("null", "a list of mappings"),
+    "trainer.logger": ("true", "false", "a list of mappings"),
+    "trainer.plugins": ("null", "a list of mappings"),
+}
+GROUPS = ("trainer", "model", "data")
 DERIVED_KEYS = {
     "model.class_names": "the names come from the data; to set them use data.class_names",
     "data.seed": "it follows seed_everything",
@@ -67,6 +76,12 @@ def _without_foreign_keys(config: str, command: str) -> str:
         if content is None:
             return "{}"
         raise ConfigError(f"{config}: expected `key: value` lines – found {str(content)[:60]!r}")
+    for group in GROUPS:
+        if not isinstance(content.get(group, {}), dict):
+            raise ConfigError(
+                f"{group}: expected keys below it, such as `{group}:` and an indented line – found"
+                f" {content[group]!r} in {config}"
+            )
     foreign = [key for key, owner in COMMAND_KEYS.items() if owner != command and key in content]
     if not foreign:
         return config
@@ -170,17 +185,63 @@ def explain(message: str, valid_keys: Iterable[str]) -> str:
     return message
 
 
+def first_reason(message: str) -> str:
+    r"""Return the line that says what is wrong, of a message that lists why each type failed.
+
+    >>> first_reason("Errors:\n  - Expected a <class 'str'>\n  - no such port\nGiven value: 3")
+    'no such port'
+    """
+    reasons: list[str] = re.findall(r"^\s*- (.*)", message, re.MULTILINE)
+    types = ("Expected a <", "Not a valid subclass", "Problem with given class_path")
+    return next((line for line in reasons if not line.startswith(types)), message)
+
+
+def _explain_object(key: str, reason: str) -> str | None:
+    """Explain what is wrong inside a mapping with class_path and init_args, if that is it."""
+    problem = re.search(r"Problem with given class_path '([\w.]+)':\s*(.*)", reason, re.DOTALL)
+    if not problem:
+        return None
+    class_path, detail = problem.groups()
+    name = class_path.rpartition(".")[2]
+    unknown = re.match(r"Option '([\w.]+)' is not accepted", detail)
+    inner = re.match(r'Parser key "([^"]+)":\s*(.*)', detail, re.DOTALL)
+    lacking = re.match(r"the following arguments are required: (\w+)", detail)
+    if inner:
+        return _explain_value(f"{key}.init_args.{inner.group(1)}", inner.group(2))
+    if unknown:
+        near = nearest_key(unknown.group(1), _arguments_of(class_path))
+        return (
+            f"{key}.init_args.{unknown.group(1)}: expected an argument of {name} – there is no"
+            f" such argument\ndid you mean {near}?"
+        )
+    if lacking:
+        return (
+            f"{key}.init_args.{lacking.group(1)}: expected a value, which {name} needs – found none"
+        )
+    return f"{key}: expected a class and its arguments – found {name}: {detail.splitlines()[0]}"
+
+
+def _arguments_of(class_path: str) -> list[str]:
+    parser = ArgumentParser()
+    parser.add_class_arguments(cast(type, pydoc.locate(class_path)))
+    return list(parser.get_defaults(skip_validation=True).as_dict())
+
+
 def _explain_value(key: str, reason: str) -> str:
+    inside = _explain_object(key, reason)
+    if inside:
+        return inside
     found = re.search(r"(?:Given value|Got value):\s*(.*)", reason)
+    if found:
+        reason = reason[: found.end()]  # what follows is about the object around it
     choices = [
         word
         for literal in re.findall(r"Literal\[(.*?)\]", reason)
         for word in re.findall(r"[\w.+-]+", literal)
     ]
-    kinds = re.findall(r"(?<!Given value type: )<class '(\w+)'>", reason)
-    if key == "trainer.strategy":
-        choices = ["auto", "ddp", "fsdp", "a mapping with class_path and init_args"]
-        kinds = []
+    kinds = re.findall(r"(?<!Given value type: )<class '(?:[\w.]+\.)?(\w+)'>", reason)
+    if key in OBJECT_KEYS:
+        choices, kinds = [*OBJECT_KEYS[key], "a mapping with class_path and init_args"], []
     expected = ", ".join(dict.fromkeys([*choices, *kinds]))
     if not found or not expected:
         return f"{key}: {reason.strip()}"

@@ -7,6 +7,7 @@ loads with ``weights_only=True`` and needs no other file.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"ckpt_path: expected a checkpoint of bert_lightning – {path} cannot be read:"
-            f" {reason[:120]}\nthe file is damaged or not a checkpoint; take another"
+            f" {reason.split('. ')[0][:120]}\nthe file is damaged or not a checkpoint;"
+            f" {_intact_beside(path)}"
         ) from error
     stored = content.get("bert_lightning") if isinstance(content, dict) else None
     if not isinstance(stored, dict):
@@ -51,6 +53,16 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f" {stored.get('format_version')!r}\nread it with the release that wrote it"
         )
     return dict(content)
+
+
+def _intact_beside(damaged: Path) -> str:
+    """Say which checkpoints of the same folder can be taken instead."""
+    intact = []
+    for path in sorted(damaged.parent.glob("*.ckpt")):
+        with contextlib.suppress(Exception):  # as in read_checkpoint
+            torch.load(path, map_location="meta", weights_only=True, mmap=True)
+            intact.append(str(path))
+    return f"intact beside it: {', '.join(intact)}" if intact else "none beside it is intact"
 
 
 def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:

@@ -22,12 +22,19 @@ import torch.distributed as dist
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from typing_extensions import override
 
 from bert_lightning import __version__
-from bert_lightning.arguments import configs_folder, explain, order_arguments, typed_values
+from bert_lightning.arguments import (
+    configs_folder,
+    explain,
+    first_reason,
+    order_arguments,
+    typed_values,
+)
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.progress import progress_bar
 from bert_lightning.callbacks.run_folder import RunFolder
@@ -41,7 +48,7 @@ from bert_lightning.datamodule import THUCNewsDataModule
 from bert_lightning.decisions import decide_once, decided, forget_decisions
 from bert_lightning.devices import check_devices, runs_on_cpu
 from bert_lightning.errors import BertLightningError, ConfigError
-from bert_lightning.loggers import MetricsCSV
+from bert_lightning.loggers import MetricsCSV, refuse_overwriting
 from bert_lightning.module import BertClassifier
 from bert_lightning.precision import effective_precision
 from bert_lightning.runs import discard_if_empty, new_run_folder, run_of_checkpoint
@@ -174,7 +181,18 @@ class NewsCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self._get(self.config_init, "trainer")
         is_fit = self.subcommand == "fit"
-        check_settings(config, self.datamodule.max_length, self.model.max_positions, is_fit)
+        own_callbacks = [
+            callback
+            for callback in _as_list(config.callbacks)
+            if is_fit or not isinstance(callback, Checkpoint)  # as a fit's config.yaml may name one
+        ]
+        check_settings(
+            config, own_callbacks, self.datamodule.max_length, self.model.max_positions, is_fit
+        )
+        refuse_overwriting(_as_list(config.logger))
+        for callback in own_callbacks:
+            if isinstance(callback, ModelCheckpoint) and "/" in (callback.filename or ""):
+                callback.auto_insert_metric_name = False  # or val/loss would make a folder
         on_cpu = runs_on_cpu(config.accelerator)
         precision, precision_note = effective_precision(config.precision, on_cpu)
         banner = self._banner(precision_note or str(precision or "32-true"))
@@ -190,7 +208,7 @@ class NewsCLI(LightningCLI):
         trainer = super().instantiate_trainer(
             precision=precision,
             logger=loggers,
-            callbacks=[*_as_list(config.callbacks), *callbacks],
+            callbacks=[*own_callbacks, *callbacks],
             enable_checkpointing=self.subcommand == "fit"
             and bool(folder)
             and config.enable_checkpointing is not False,
@@ -304,7 +322,7 @@ def _quieten() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",  # rows are tokenised already: 0 workers are fastest
-        ".*smaller than the logging interval.*",  # every epoch end is logged too
+        ".*smaller than the logging interval.*",  # the module shortens the interval then
         ".*sync_dist=True.*",  # scores are reduced as counts
         ".*AccumulateGrad node's stream.*",  # DDP's own, harmless without graph capture
         ".*FSDP is switching to use `NO_SHARD`.*",  # as it should on one GPU
@@ -314,6 +332,21 @@ def _quieten() -> None:
         ".*Checkpoint directory .* exists and is not empty.*",
     ):
         warnings.filterwarnings("ignore", message)
+
+
+def _is_about_settings(error: Exception) -> bool:
+    """Tell whether Lightning or the parser raised it in words of its own: it refuses a setting."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
+    return str(module).startswith(("lightning.", "jsonargparse."))
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    discard_if_empty(decided("RUN"))
+    return 1
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -329,9 +362,11 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         NewsCLI(sys.argv[1:] if args is None else args)
     except (BertLightningError, MisconfigurationException) as error:
-        sys.stderr.write(f"error: {error}\n")
-        discard_if_empty(decided("RUN"))
-        return 1
+        return _refuse(str(error))
+    except (ValueError, TypeError, RuntimeError, ImportError) as error:
+        if not _is_about_settings(error):
+            raise
+        return _refuse(first_reason(str(error)))
     finally:
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()  # gloo threads alive at exit can abort the interpreter

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from bert_lightning.errors import ConfigError
+from bert_lightning.metrics import LOGGED_NAMES
 
 
-def check_settings(trainer: Any, max_length: int, max_positions: int, is_fit: bool) -> None:
+def check_settings(
+    trainer: Any, callbacks: Sequence[Any], max_length: int, max_positions: int, is_fit: bool
+) -> None:
     """Refuse combinations that would fail or mislead later.
 
     Args:
         trainer: The ``trainer`` group of the configuration.
+        callbacks: The user's own callbacks.
         max_length: Most pieces of a row.
         max_positions: Longest input that the model's position embeddings allow.
         is_fit: Whether a learning-rate schedule is needed.
@@ -30,6 +36,11 @@ def check_settings(trainer: Any, max_length: int, max_positions: int, is_fit: bo
             "trainer.use_distributed_sampler: expected false, as rows are dealt to the processes"
             " already – found true\nremove the key"
         )
+    for key in ("accumulate_grad_batches", "log_every_n_steps"):
+        if trainer[key] is not None and trainer[key] < 1:
+            problems.append(f"trainer.{key}: expected 1 or more – found {trainer[key]}")
+    if is_fit:
+        problems += [line for callback in callbacks for line in _monitor_problems(callback)]
     if is_fit and trainer.max_epochs in (None, -1) and trainer.max_steps == -1:
         problems.append(
             "trainer.max_epochs: expected a number, since the learning rate falls to 0 over the run"
@@ -37,3 +48,16 @@ def check_settings(trainer: Any, max_length: int, max_positions: int, is_fit: bo
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _monitor_problems(callback: Any) -> list[str]:
+    """Find a name that fit never logs, which would come up after the first epoch only."""
+    monitor = getattr(callback, "monitor", None)
+    logged = [name for name in LOGGED_NAMES if not name.startswith("test/")]
+    if monitor is None or monitor in (*logged, "epoch", "step") or monitor.startswith("lr-"):
+        return []
+    near = difflib.get_close_matches(monitor, logged, n=1, cutoff=0.0)[0]
+    return [
+        f"trainer.callbacks: expected {type(callback).__name__} to monitor one of"
+        f" {', '.join(logged)} – found {monitor!r}\ndid you mean {near}?"
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import socket
 from typing import Any
 
 import torch
@@ -49,6 +50,8 @@ def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:
         problems += _cpu_problems(devices)
     else:
         problems += _gpu_problems(devices, gpus)
+    if str(devices) not in ("1", "auto"):
+        problems += _port_problems()
     if isinstance(strategy, str):
         problems += _strategy_problems(strategy)
     sharded = isinstance(strategy, FSDPStrategy) or "fsdp" in str(strategy).lower()
@@ -89,12 +92,29 @@ def _gpu_problems(devices: Any, gpus: int) -> list[str]:
     ]
 
 
+def _port_problems() -> list[str]:
+    """Try the port that the processes are to meet on, before any of them waits for it."""
+    port, host = os.environ.get("MASTER_PORT"), os.environ.get("MASTER_ADDR", "127.0.0.1")
+    started_by_launcher = "LOCAL_RANK" in os.environ or os.environ.get("NODE_RANK", "0") != "0"
+    if port is None or started_by_launcher:
+        return []
+    try:
+        socket.create_server((host, int(port))).close()
+    except (OSError, ValueError, OverflowError) as error:
+        return [
+            f"MASTER_PORT: expected a free port of {host} – found {port!r}: {error}\n"
+            "another run may hold it: unset MASTER_PORT, and a free one is taken"
+        ]
+    return []
+
+
 def _strategy_problems(strategy: str) -> list[str]:
     known = ["auto", *StrategyRegistry.available_strategies()]
     if strategy in known or "." in strategy:  # a class is checked by the parser
         return []
-    close = difflib.get_close_matches(strategy, known, n=1, cutoff=0.0)
+    short = strategy.lower().removesuffix("strategy")  # the bare name of a class
+    close = difflib.get_close_matches(short, known, n=1, cutoff=0.0)
     return [
-        f"trainer.strategy: expected auto, ddp, fsdp or another of Lightning's names – found"
-        f" {strategy!r}\ndid you mean {close[0]}?"
+        "trainer.strategy: expected auto, ddp, fsdp or another of Lightning's names, or a mapping"
+        f" with class_path and init_args – found {strategy!r}\ndid you mean {close[0]}?"
     ]

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import CSVLogger, Logger
 from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import override
 
+from bert_lightning.errors import ConfigError
+
 _FIRST_COLUMNS = ("epoch", "step")
+
+
+def refuse_overwriting(loggers: Sequence[Logger]) -> None:
+    """Refuse a CSV logger of Lightning's in a folder whose metrics.csv it would delete.
+
+    Raises:
+        ConfigError: The folder holds the history of an earlier run.
+    """
+    if getattr(rank_zero_only, "rank", 0):  # the first process has made the file by now
+        return
+    for logger in loggers:
+        if isinstance(logger, CSVLogger) and (Path(logger.log_dir) / "metrics.csv").is_file():
+            raise ConfigError(
+                "trainer.logger: expected a folder without metrics.csv, which a CSVLogger deletes –"
+                f" found {Path(logger.log_dir).absolute() / 'metrics.csv'}\n"
+                "remove its version, or the logger: every run has a metrics.csv of its own"
+            )
 
 
 class MetricsCSV(Logger):
@@ -37,12 +56,12 @@ class MetricsCSV(Logger):
     @property
     @override
     def name(self) -> str:
-        return self.folder.parent.name
+        return ""  # Lightning joins folder, name and version to a place for files of callbacks
 
     @property
     @override
     def version(self) -> str:
-        return self.folder.name
+        return ""
 
     @property
     @override

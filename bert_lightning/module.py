@@ -81,7 +81,13 @@ class BertClassifier(LightningModule):
         return logits
 
     def on_train_start(self) -> None:
-        """Let the learning rate and decay in force be the configured ones, also after a resume."""
+        """Let the learning rate and decay in force be the configured ones, also after a resume.
+
+        A short epoch is logged at least once.
+        """
+        windows = -(-int(self.trainer.num_training_batches) // self.trainer.accumulate_grad_batches)
+        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        self.trainer.log_every_n_steps = max(1, min(interval, windows))  # type: ignore[attr-defined]
         optimizer, schedule = self.optimizers(), self.lr_schedulers()
         assert isinstance(optimizer, LightningOptimizer)
         assert isinstance(schedule, LambdaLR)

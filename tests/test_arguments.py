@@ -352,6 +352,59 @@ def test_a_mistyped_argument_of_a_strategy_is_named(tmp_path, refused):
     assert "static_grap" in error
 
 
+CALLBACKS = "lightning.pytorch.callbacks"
+OBJECTS = [
+    ("{class_path: EarlyStopping, init_args: {monitor: a, patienc: 2}}", "patience?"),
+    ("{class_path: EarlyStopping}", "init_args.monitor: expected a value, which EarlyStopping"),
+    (
+        "{class_path: EarlyStopping, init_args: {monitor: a, patience: some}}",
+        "init_args.patience: expected int – found some",
+    ),
+    (f"{{class_path: {CALLBACKS}.Nothing}}", "found Nothing: module"),
+    ("{class_path: Nothing}", "expected null, a list of mappings, a mapping with class_path"),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), OBJECTS)
+def test_what_is_wrong_inside_a_callback_is_named(tmp_path, refused, content, expected):
+    error = refused("fit", "--config", _yaml(tmp_path, f"trainer:\n  callbacks: [{content}]\n"))
+    assert error.startswith("error: trainer.callbacks")
+    assert expected in error
+
+
+@pytest.mark.parametrize("content", ["trainer: 3", "trainer:", "data: news", "model: [1]"])
+def test_a_group_without_keys_is_refused(tmp_path, refused, content):
+    error = refused("fit", "--config", _yaml(tmp_path, content + "\n"))
+    assert f"error: {content.split(':')[0]}: expected keys below it" in error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--trainer.accelerator", "tpu"],
+        ["--trainer.num_nodes", "0"],
+        ["--trainer.precision", "transformer-engine"],
+        ["--trainer.strategy", "{class_path: DeepSpeedStrategy}"],
+        ["--trainer.callbacks+={class_path: ModelCheckpoint, init_args: {save_top_k: 2}}"],
+        ["--seed_everything", "-4"],
+        ["--trainer.accumulate_grad_batches", "0"],
+        ["--trainer.log_every_n_steps", "0"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_lightning_itself_refuses_is_shown_without_a_traceback(refused, words):
+    refused("fit", "--data.path", "builtin", "--model.pretrained", "builtin", *words)
+
+
+def test_a_fault_of_our_own_keeps_its_traceback(monkeypatch):
+    def fault(self, args):
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(NewsCLI, "__init__", fault)
+    with pytest.raises(ValueError, match="a fault"):
+        main(["fit"])
+
+
 def test_a_mistyped_command_lists_the_valid_ones(refused):
     error = refused("fti")
     assert "'fti'" in error

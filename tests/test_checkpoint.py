@@ -241,3 +241,14 @@ def test_code_inside_a_checkpoint_does_not_run(tmp_path, form):
         else:
             pickle.load(file) if form == "pickle" else torch.load(file, weights_only=False)
     assert target.exists()
+
+
+def test_a_damaged_checkpoint_names_the_intact_ones_beside_it(tmp_path):
+    best, last = _saved(tmp_path / "best.ckpt"), _saved(tmp_path / "last.ckpt")
+    last.write_bytes(last.read_bytes()[:300])
+    with pytest.raises(CheckpointError, match="damaged") as caught:
+        read_checkpoint(last)
+    assert f"intact beside it: {best}" in str(caught.value)
+    best.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="none beside it is intact"):
+        read_checkpoint(last)

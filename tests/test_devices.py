@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 import torch
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
@@ -180,3 +182,26 @@ def test_all_faults_are_told_at_once(machine):
     message = _refusal("cpu", "0,", "fsdp")
     assert "trainer.devices" in message
     assert "trainer.strategy" in message
+
+
+def test_a_port_that_is_taken_is_refused_before_processes_start(monkeypatch, machine):
+    machine(gpus=0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        with pytest.raises(ConfigError, match=f"MASTER_PORT: expected a free port.*'{port}'"):
+            check_devices("cpu", 2, "ddp")
+        check_devices("cpu", 1, "auto")
+        monkeypatch.setenv("LOCAL_RANK", "1")  # the first process listens by now
+        check_devices("cpu", 2, "ddp")
+    monkeypatch.delenv("LOCAL_RANK")
+    check_devices("cpu", 2, "ddp")
+
+
+@pytest.mark.parametrize("name", ["DDPStrategy", "DDP"])
+def test_the_bare_name_of_a_class_leads_to_its_short_name(machine, name):
+    machine(gpus=0)
+    message = _refusal("cpu", 1, name)
+    assert "a mapping with class_path and init_args" in message
+    assert "did you mean ddp?" in message

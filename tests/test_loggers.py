@@ -1,6 +1,11 @@
 import csv
+from pathlib import Path
 
-from bert_lightning.loggers import MetricsCSV
+import pytest
+from lightning.pytorch.loggers import CSVLogger
+
+from bert_lightning.errors import ConfigError
+from bert_lightning.loggers import MetricsCSV, refuse_overwriting
 
 
 def _rows(folder):
@@ -86,7 +91,16 @@ def test_no_file_is_left_beside_it(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.csv"]
 
 
-def test_the_logger_is_called_after_its_run(tmp_path):
+def test_callbacks_put_their_files_into_the_folder_of_the_run(tmp_path):
     logger = MetricsCSV(tmp_path / "runs" / "7")
-    assert (logger.name, logger.version) == ("runs", "7")
-    assert logger.save_dir == str(tmp_path / "runs" / "7")
+    run = tmp_path / "runs" / "7"
+    assert Path(logger.save_dir, logger.name, logger.version, "checkpoints") == run / "checkpoints"
+
+
+def test_a_csv_logger_that_would_delete_an_earlier_file_is_refused(tmp_path):
+    refuse_overwriting([CSVLogger(tmp_path, version=0), MetricsCSV(tmp_path)])
+    (tmp_path / "lightning_logs" / "version_0").mkdir(parents=True)
+    (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").write_text("step\n1\n")
+    refuse_overwriting([CSVLogger(tmp_path), MetricsCSV(tmp_path)])  # takes version_1
+    with pytest.raises(ConfigError, match="expected a folder without"):
+        refuse_overwriting([CSVLogger(tmp_path, version=0)])

@@ -36,7 +36,7 @@ class BestAndLast(Checkpoint):
         self.save_every_seconds = save_every_seconds
         self.best_score: float | None = None
         self._saved_at = time.monotonic()
-        self._saved_step = -1
+        self._is_best = False
 
     @property
     def best_path(self) -> Path | None:
@@ -73,24 +73,30 @@ class BestAndLast(Checkpoint):
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         score = float(trainer.callback_metrics.get(MONITOR, math.nan))
-        is_best = math.isfinite(score) and (self.best_score is None or score > self.best_score)
-        if is_best:
+        self._is_best = math.isfinite(score) and (
+            self.best_score is None or score > self.best_score
+        )
+        if self._is_best:
             self.best_score = score
-        self._save(trainer)
-        if is_best and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            _copy(self.run.checkpoints / LAST, self.run.checkpoints / BEST)
-        trainer.strategy.barrier()
+        # what counts epochs (early stopping) has not counted this one before its end
+        if not trainer.is_last_batch:
+            self._save_scored(trainer)
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.global_step != self._saved_step:  # an epoch without validation
-            self._save(trainer)
+        self._save_scored(trainer)
+
+    def _save_scored(self, trainer: Trainer) -> None:
+        self._save(trainer)
+        if self._is_best and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            _copy(self.run.checkpoints / LAST, self.run.checkpoints / BEST)
+        self._is_best = False
+        trainer.strategy.barrier()
 
     def _save(self, trainer: Trainer) -> None:
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(self.run.checkpoints / LAST)
         self._saved_at = time.monotonic()
-        self._saved_step = trainer.global_step
 
 
 def _copy(source: Path, target: Path) -> None:

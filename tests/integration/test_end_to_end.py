@@ -159,6 +159,61 @@ def test_a_run_resumed_after_an_epoch_ends_at_the_same_weights(
         assert torch.equal(value, resumed["state_dict"][name]), name
 
 
+def write_callback(folder, text):
+    (folder / "own.yaml").write_text(f"trainer:\n  callbacks: [{{{text}}}]\n", encoding="utf-8")
+    return ("--config", folder / "own.yaml")
+
+
+def test_early_stopping_goes_on_counting_after_a_resume(run_cli, quick, tmp_path):
+    early = "class_path: EarlyStopping, init_args: {monitor: val/macro_f1, mode: max, patience: 2}"
+    words = (*write_callback(tmp_path, early), "--model.learning_rate", "1e-9")
+    assert run_cli("fit", *quick, *words, "--trainer.max_epochs", "2").status == 0
+    again = ("fit", "--ckpt_path", "last", *words, "--trainer.max_epochs", "9")
+    assert run_cli(*again).status == 0
+    assert [row["epoch"] for row in report(tmp_path, 1)["history"]] == [1, 2, 3]
+
+
+def test_a_checkpoint_callback_of_the_user_writes_beside_ours(run_cli, quick, tmp_path):
+    own = (
+        "class_path: ModelCheckpoint, init_args: {monitor: val/macro_f1, mode: max,"
+        " filename: '{epoch}-{val/macro_f1:.1f}'}"
+    )
+    assert run_cli("fit", *quick, *write_callback(tmp_path, own)).status == 0
+    checkpoints = tmp_path / "runs" / "1" / "checkpoints"
+    assert len(list(checkpoints.glob("0-0.*.ckpt"))) == 1
+    assert {file.parent for file in tmp_path.rglob("*.ckpt")} == {checkpoints}
+    words = ("--config", "runs/1/config.yaml", "--ckpt_path", "runs/1")
+    for command in ("validate", "test"):
+        assert run_cli(command, *words).status == 0
+
+
+@pytest.mark.parametrize("name", ["EarlyStopping", "ModelCheckpoint"])
+def test_a_monitored_name_that_is_never_logged_is_refused(run_cli, quick, tmp_path, name):
+    own = f"class_path: {name}, init_args: {{monitor: val_F1}}"
+    result = run_cli("fit", *quick, *write_callback(tmp_path, own))
+    assert result.status == 1
+    assert "found 'val_F1'\ndid you mean val/macro_f1?" in result.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_epoch_shorter_than_the_logging_interval_is_logged(run_cli, quick, tmp_path):
+    assert run_cli("fit", *quick).status == 0
+    assert any(row["train/loss"] for row in metrics(tmp_path, 1))
+
+
+def test_a_csv_logger_of_the_user_never_deletes_a_history(run_cli, quick, tmp_path):
+    own = tmp_path / "own.yaml"
+    logger = "{class_path: CSVLogger, init_args: {save_dir: own, name: a, version: 0}}"
+    own.write_text(f"trainer:\n  logger: {logger}\n", encoding="utf-8")
+    assert run_cli("fit", *quick, "--config", own).status == 0
+    history = (tmp_path / "own" / "a" / "version_0" / "metrics.csv").read_bytes()
+    for words in (["fit", *quick], ["test", "--ckpt_path", "best"]):
+        result = run_cli(*words, "--config", own)
+        assert result.status == 1
+        assert "trainer.logger: expected a folder without metrics.csv" in result.err
+    assert (tmp_path / "own" / "a" / "version_0" / "metrics.csv").read_bytes() == history
+
+
 def test_a_finished_run_says_that_nothing_is_left(run_cli, trained):
     result = run_cli("fit", "--ckpt_path", "last", cwd=trained)
     assert result.status == 0
