@@ -69,23 +69,27 @@ def order_arguments(args: Sequence[str], command: str) -> list[str]:
 
 def _without_foreign_keys(config: str, command: str) -> str:
     if config.lstrip().startswith("{"):
-        _parse_yaml(config, "config")
+        _expect_groups(_parse_yaml(config, "config"), "config")
         return config
     content = _read_yaml(Path(config))
     if not isinstance(content, dict):
         if content is None:
             return "{}"
         raise ConfigError(f"{config}: expected `key: value` lines – found {str(content)[:60]!r}")
-    for group in GROUPS:
-        if not isinstance(content.get(group, {}), dict):
-            raise ConfigError(
-                f"{group}: expected keys below it, such as `{group}:` and an indented line – found"
-                f" {content[group]!r} in {config}"
-            )
+    _expect_groups(content, config)
     foreign = [key for key, owner in COMMAND_KEYS.items() if owner != command and key in content]
     if not foreign:
         return config
     return json.dumps({key: value for key, value in content.items() if key not in foreign})
+
+
+def _expect_groups(content: Any, source: str) -> None:
+    for group in GROUPS if isinstance(content, dict) else ():
+        if not isinstance(content.get(group, {}), dict):
+            raise ConfigError(
+                f"{group}: expected keys below it, such as `{group}:` and an indented line – found"
+                f" {content[group]!r} in {source}"
+            )
 
 
 def _find_config(value: str) -> str:

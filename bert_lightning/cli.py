@@ -40,7 +40,7 @@ from bert_lightning.callbacks.progress import progress_bar
 from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.callbacks.throughput import Throughput
-from bert_lightning.checkpoint import BEST, LAST, find_checkpoint, read_checkpoint
+from bert_lightning.checkpoint import BEST, CHECKPOINTS, LAST, find_checkpoint, read_checkpoint
 from bert_lightning.compatibility import check_settings
 from bert_lightning.console import Console
 from bert_lightning.data.loading import Trained
@@ -86,6 +86,7 @@ class NewsCLI(LightningCLI):
                 "description": "Fine-tune BERT on Chinese text classes.",
                 "exit_on_error": False,
                 "allow_abbrev": False,
+                "prog": "bert-lightning",
                 "version": __version__,
                 **{name: dict(base) for name in COMMANDS},
             },
@@ -193,6 +194,7 @@ class NewsCLI(LightningCLI):
         for callback in own_callbacks:
             if isinstance(callback, ModelCheckpoint) and "/" in (callback.filename or ""):
                 callback.auto_insert_metric_name = False  # or val/loss would make a folder
+        self.datamodule.expect_split(self.subcommand)
         on_cpu = runs_on_cpu(config.accelerator)
         precision, precision_note = effective_precision(config.precision, on_cpu)
         banner = self._banner(precision_note or str(precision or "32-true"))
@@ -224,8 +226,11 @@ class NewsCLI(LightningCLI):
     def _run_folder(self) -> Path:
         root = Path(self._get(self.config, "trainer").default_root_dir or ".")
         resumed = run_of_checkpoint(self.checkpoint) if self.checkpoint else None
-        if self.subcommand == "fit" and resumed:
-            return resumed
+        if self.subcommand == "fit" and resumed and self.checkpoint:
+            last = resumed / CHECKPOINTS / LAST
+            # from an older state a run of its own begins, or it would replace what came after
+            if last.is_file() and last.samefile(self.checkpoint):
+                return resumed
         return Path(decide_once("RUN", lambda: str(new_run_folder(root))))
 
     def _run_callbacks(
@@ -345,7 +350,6 @@ def _is_about_settings(error: Exception) -> bool:
 
 def _refuse(message: str) -> int:
     sys.stderr.write(f"error: {message}\n")
-    discard_if_empty(decided("RUN"))
     return 1
 
 
@@ -363,11 +367,16 @@ def main(args: Sequence[str] | None = None) -> int:
         NewsCLI(sys.argv[1:] if args is None else args)
     except (BertLightningError, MisconfigurationException) as error:
         return _refuse(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _refuse(f"{error.filename}: expected to read or write here – found {error.strerror}")
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
         if not _is_about_settings(error):
             raise
         return _refuse(first_reason(str(error)))
     finally:
+        discard_if_empty(decided("RUN"))
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()  # gloo threads alive at exit can abort the interpreter
         forget_decisions()

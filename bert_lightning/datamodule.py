@@ -144,6 +144,16 @@ class THUCNewsDataModule(LightningDataModule):
         texts = [record.text for record in self.predict_records]
         self._rows["predict"] = encode(texts, None, self._module.tokenizer, self.max_length)
 
+    def expect_split(self, command: str) -> None:
+        """Refuse to validate or test without rows, before anything is written.
+
+        Raises:
+            DataError: The data has no such split.
+        """
+        split = {"validate": "val", "test": "test"}.get(command)
+        if split and split not in self.splits:
+            raise DataError([f"{self.path}: expected a {split} file – found none"])
+
     def rows(self, split: str) -> EncodedRows | None:
         """Return the encoded rows of a split, or None before setup or where there are none."""
         return self._rows.get(split)
@@ -178,6 +188,7 @@ class THUCNewsDataModule(LightningDataModule):
             rows.lengths,
             self.batch_size,
             shuffle=shuffle,
+            same_order=bool(self.trainer.overfit_batches),  # type: ignore[attr-defined]
             seed=self.seed,
             rank=self.trainer.global_rank,
             world_size=self.trainer.world_size,

@@ -109,6 +109,11 @@ def _port_problems() -> list[str]:
 
 
 def _strategy_problems(strategy: str) -> list[str]:
+    if strategy.endswith(("_spawn", "_fork", "_notebook")):
+        return [
+            "trainer.strategy: expected a strategy whose processes are started as commands, or the"
+            f" results stay in them – found {strategy!r}\ntake ddp"
+        ]
     known = ["auto", *StrategyRegistry.available_strategies()]
     if strategy in known or "." in strategy:  # a class is checked by the parser
         return []

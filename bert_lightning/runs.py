@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bert_lightning.errors import ConfigError
+
 RUNS = "runs"
 
 
@@ -27,6 +29,11 @@ def new_run_folder(root: Path) -> Path:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise ConfigError(
+                f"trainer.default_root_dir: expected a folder that can be written – found"
+                f" {error.strerror} at {folder.absolute()}"
+            ) from error
         return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
@@ -9,6 +10,8 @@ from typing_extensions import override
 
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.prediction_writer import PredictionWriter
+from bert_lightning.console import Console
+from bert_lightning.errors import ConfigError
 
 
 class NewsTrainer(Trainer):
@@ -35,6 +38,8 @@ class NewsTrainer(Trainer):
         has_test = "test" in datamodule.splits  # type: ignore[attr-defined]
         if test_after_fit and has_test and best and not self.interrupted:
             self.test(model, datamodule, str(best))
+        elif test_after_fit and has_test and not self.fast_dev_run:  # type: ignore[attr-defined]
+            Console().say("not tested: no validation has scored a checkpoint that was kept")
 
     @override
     def validate(  # type: ignore[override]
@@ -88,6 +93,12 @@ class NewsTrainer(Trainer):
             ckpt_path: Checkpoint to use: best, last, a run folder or a .ckpt file.
             output: A .jsonl or .csv file; without it JSON lines go to standard output.
         """
+        source = datamodule.predict_path  # type: ignore[attr-defined]
+        if output and source and Path(output).resolve() == Path(source).resolve():
+            raise ConfigError(
+                f"output: expected another file than data.predict_path – found {output!r}, which"
+                " would be replaced"
+            )
         self.callbacks.append(PredictionWriter(output))  # type: ignore[attr-defined]
         super().predict(
             model,

@@ -473,3 +473,11 @@ def test_the_nearest_key_is_the_one_meant(key, near):
 @pytest.mark.parametrize("key", ["", "_", "a.b.c.d", "体育", "__default"])
 def test_any_key_has_a_nearest_one(key):
     assert nearest_key(key, KEYS) in KEYS
+
+
+@pytest.mark.parametrize("content", ["trainer: [1]", "model: 5", "data:"])
+def test_a_group_that_is_no_mapping_is_refused_by_name(tmp_path, content):
+    file = tmp_path / "own.yaml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match="expected keys below it"):
+        order_arguments(["fit", "--config", str(file)], "fit")

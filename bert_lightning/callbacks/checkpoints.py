@@ -37,12 +37,13 @@ class BestAndLast(Checkpoint):
         self.best_score: float | None = None
         self._saved_at = time.monotonic()
         self._is_best = False
+        self._first_step = 0
 
     @property
     def best_path(self) -> Path | None:
         """The best checkpoint, or None if none was written."""
         path = self.run.checkpoints / BEST
-        return path if self.best_score is not None and path.is_file() else None
+        return path if path.is_file() else None
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -55,6 +56,9 @@ class BestAndLast(Checkpoint):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = time.monotonic()
+        self._first_step = trainer.global_step
+        if not (self.run.checkpoints / BEST).is_file():  # resumed into a folder of its own
+            self.best_score = None
 
     @override
     def on_train_batch_end(
@@ -84,7 +88,8 @@ class BestAndLast(Checkpoint):
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save_scored(trainer)
+        if trainer.global_step != self._first_step:  # else resumed with nothing left to train
+            self._save_scored(trainer)
 
     def _save_scored(self, trainer: Trainer) -> None:
         self._save(trainer)

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from bert_lightning.console import Console
 from bert_lightning.data.records import Record
 from bert_lightning.errors import ConfigError
 
@@ -34,7 +35,7 @@ class PredictionWriter(Callback):
 
     def __init__(self, output: str | None) -> None:
         self.output = Path(output) if output else None
-        if self.output and self.output.suffix not in SUFFIXES:
+        if self.output and self.output.suffix.lower() not in SUFFIXES:
             raise ConfigError(
                 f"output: expected a file ending in {' or '.join(SUFFIXES)} – found {output!r}"
             )
@@ -72,10 +73,21 @@ class PredictionWriter(Callback):
             dist.all_gather_object(gathered, own)
         if trainer.is_global_zero:
             records: list[Record] = trainer.datamodule.predict_records  # type: ignore[attr-defined]
-            probabilities = np.empty((len(records), len(names)), np.float32)
+            probabilities = np.full((len(records), len(names)), np.nan, np.float32)
             for rows, values in gathered:
                 probabilities[rows] = values
             self._write(records, names, probabilities)
+            self._say_counts(trainer, records, np.isnan(probabilities).any(axis=1))
+
+    def _say_counts(self, trainer: Trainer, records: list[Record], is_left: Any) -> None:
+        cut = trainer.datamodule.rows("predict").truncated  # type: ignore[attr-defined]
+        empty = sum(not record.text for record in records)
+        left = int(is_left.sum())
+        Console(to_stderr=True).say(
+            f"{'out':<9} {self.output or 'standard output'}: {len(records):,} texts, {empty:,}"
+            f" empty, {cut:,} cut at data.max_length"
+            + (f", {left:,} not scored (trainer.limit_predict_batches)" if left else "")
+        )
 
     def _write(
         self, records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
@@ -84,7 +96,7 @@ class PredictionWriter(Callback):
             _write_jsonl(sys.stdout, records, names, probabilities)
             return
         beside = self.output.with_name(f".{self.output.name}.tmp")
-        is_csv = self.output.suffix == ".csv"
+        is_csv = self.output.suffix.lower() == ".csv"
         encoding = "utf-8-sig" if is_csv else "utf-8"
         with beside.open("w", encoding=encoding, newline="" if is_csv else "\n") as stream:
             write = _write_csv if is_csv else _write_jsonl
@@ -95,13 +107,13 @@ class PredictionWriter(Callback):
 def _predictions(
     records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
 ) -> Iterator[tuple[str, str | None, list[float | None]]]:
-    """Yield text, label and probabilities; an empty text has neither."""
+    """Yield text, label and probabilities; an empty text has neither, nor one not scored."""
     best = probabilities.argmax(axis=1) if len(records) else []
     for record, winner, row in zip(records, best, probabilities, strict=True):
-        if record.text:
+        if record.text and not np.isnan(row).any():
             yield record.text, names[winner], [round(float(value), DIGITS) for value in row]
         else:
-            yield "", None, [None] * len(names)
+            yield record.text, None, [None] * len(names)
 
 
 def _write_jsonl(

@@ -62,7 +62,8 @@ class RichProgress(RichProgressBar):
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
         shown.pop("v_num", None)
-        if trainer.global_step % trainer.log_every_n_steps == 0 or not hasattr(self, "_loss"):  # type: ignore[attr-defined]
+        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if trainer.global_step % every == 0 or not hasattr(self, "_loss"):
             loss = trainer.logged_metrics.get("train/loss")
             self._loss = {} if loss is None else {"train/loss": float(loss)}
         return {**shown, **self._loss}
@@ -80,6 +81,7 @@ class PlainProgress(ProgressBar):
         self.console = console
         self._shown_at = 0.0
         self._epoch_started = 0.0
+        self._first_batch: int | None = None
 
     @override
     def disable(self) -> None:
@@ -87,7 +89,15 @@ class PlainProgress(ProgressBar):
 
     @override
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
-        self._epoch_started = self._shown_at = time.monotonic()
+        self._first_batch = None
+
+    @override
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._first_batch is None:  # a resumed epoch begins in its middle
+            self._first_batch = batch_idx
+            self._epoch_started = self._shown_at = time.monotonic()
 
     @override
     def on_train_batch_end(
@@ -99,7 +109,8 @@ class PlainProgress(ProgressBar):
             return
         self._shown_at = now
         loss = trainer.logged_metrics.get("train/loss")
-        left = (now - self._epoch_started) / done * (total - done)
+        here = done - (self._first_batch or 0)
+        left = (now - self._epoch_started) / here * (total - done)
         self.console.say(
             f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs} · batch {done:,}/{total:,}"
             + (f" · train/loss {float(loss):.4f}" if loss is not None else "")

@@ -22,12 +22,18 @@ class Throughput(Callback):
         self.samples_per_second: list[float] = []
         self._rows = 0
         self._seconds = 0.0
-        self._started = 0.0
+        self._started: float | None = None
 
     @override
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._rows, self._seconds = 0, 0.0
-        self._start(pl_module)
+
+    @override
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._started is None:  # also where a resumed epoch begins in its middle
+            self._started = _now(pl_module.device)
 
     @override
     def on_train_batch_end(
@@ -41,8 +47,10 @@ class Throughput(Callback):
             self._stop(pl_module)
 
     @override
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._start(pl_module)
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self._stop(pl_module)
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -54,12 +62,10 @@ class Throughput(Callback):
         self.samples_per_second.append(rows / max(self._seconds, 1e-9))
         pl_module.log("train/samples_per_second", self.samples_per_second[-1])
 
-    def _start(self, pl_module: LightningModule) -> None:
-        self._started = _now(pl_module.device)
-
     def _stop(self, pl_module: LightningModule) -> None:
-        self._seconds += _now(pl_module.device) - self._started
-        self._started = _now(pl_module.device)
+        if self._started is not None:
+            self._seconds += _now(pl_module.device) - self._started
+        self._started = None
 
 
 def _now(device: torch.device) -> float:

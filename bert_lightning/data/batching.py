@@ -27,6 +27,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         batch_size: Rows a batch on one rank.
         shuffle: True in training: random pools, and the same number of batches on every rank.
             False: each row once over all ranks, longest first; ranks may differ by one batch.
+        same_order: True to have the order of the first epoch in all, as overfitting needs it.
         seed: With the epoch it decides the order.
         rank: This process.
         world_size: Number of processes.
@@ -38,6 +39,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         batch_size: int,
         *,
         shuffle: bool,
+        same_order: bool = False,
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
@@ -45,6 +47,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         self.lengths = lengths
         self.batch_size = batch_size
         self.shuffle = shuffle
+        self.same_order = same_order
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
@@ -54,7 +57,7 @@ class BucketBatchSampler(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of an epoch; Lightning calls this before each."""
-        self.epoch = epoch
+        self.epoch = 0 if self.same_order else epoch
 
     def __len__(self) -> int:
         if self.shuffle:

@@ -156,9 +156,9 @@ def read_texts(path: Path) -> list[Record]:
     Raises:
         DataError: Unreadable file, a line that is not JSON, or no text column.
     """
-    if path.suffix in (".jsonl", ".json"):
+    if path.suffix.lower() in (".jsonl", ".json"):
         return list(_json_texts(path))
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         return list(_csv_texts(path))
     return [Record(line.strip(), None, path.name, number) for number, line in numbered_lines(path)]
 

@@ -196,3 +196,10 @@ def test_lightning_can_set_the_epoch_through_the_sampler():
     before = list(sampler)
     sampler.sampler.set_epoch(1)
     assert list(sampler) != before
+
+
+def test_overfitting_sees_the_same_batches_in_each_epoch():
+    sampler = BucketBatchSampler(np.arange(3, 103), 8, shuffle=True, same_order=True)
+    first = list(sampler)
+    sampler.set_epoch(1)
+    assert list(sampler) == first

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import time
 
 import pytest
 import torch
@@ -417,3 +418,127 @@ def test_a_foreign_file_is_refused_as_checkpoint(run_cli, tmp_path):
     result = run_cli("test", "--ckpt_path", "x.ckpt")
     assert result.status == 1
     assert "cannot be read" in result.err
+
+
+def test_texts_that_were_not_scored_have_no_label(run_cli, trained):
+    (trained / "p.txt").write_text("".join(f"第{n}条新闻\n" for n in range(40)), encoding="utf-8")
+    words = ("--data.predict_path", "p.txt", "--trainer.limit_predict_batches", "1")
+    result = run_cli("predict", "--ckpt_path", "runs/1", *words, cwd=trained)
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    scored = [row for row in rows if row["label"]]
+    assert len(rows) == 40
+    assert 0 < len(scored) < 40
+    assert all(abs(sum(row["probabilities"].values()) - 1) < 1e-4 for row in scored)
+    assert all(row["probabilities"] is None for row in rows if row not in scored)
+    assert f"{40 - len(scored)} not scored" in result.err
+
+
+def test_predict_says_how_many_texts_were_cut(run_cli, trained):
+    (trained / "p.txt").write_text("长" * 500 + "\n\n短\n", encoding="utf-8")
+    words = ("--ckpt_path", "runs/1", "--data.predict_path", "p.txt")
+    assert "3 texts, 1 empty, 1 cut" in run_cli("predict", *words, cwd=trained).err
+
+
+def test_predict_does_not_replace_its_input(run_cli, trained):
+    (trained / "p.csv").write_text("id,text\n1,球队赢了\n", encoding="utf-8")
+    words = ("--ckpt_path", "runs/1", "--data.predict_path", "p.csv", "--output", "./p.csv")
+    result = run_cli("predict", *words, cwd=trained)
+    assert result.status == 1
+    assert "output: expected another file" in result.err
+    assert (trained / "p.csv").read_text("utf-8").startswith("id,text")
+
+
+def test_predict_takes_suffixes_in_capitals(run_cli, trained):
+    (trained / "P.CSV").write_text("id,text\n1,球队赢了\n", encoding="utf-8")
+    words = ("--ckpt_path", "runs/1", "--data.predict_path", "P.CSV", "--output", "OUT.CSV")
+    assert run_cli("predict", *words, cwd=trained).status == 0
+    with (trained / "OUT.CSV").open(encoding="utf-8-sig") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == ["球队赢了"]
+
+
+def test_resuming_from_an_older_state_leaves_the_newer_one_alone(run_cli, trained):
+    checkpoints = trained / "runs" / "1" / "checkpoints"
+    shutil.copy(checkpoints / "last.ckpt", checkpoints / "first.ckpt")
+    assert (
+        run_cli("fit", "--ckpt_path", "last", "--trainer.max_epochs", "2", cwd=trained).status == 0
+    )
+    last = (checkpoints / "last.ckpt").read_bytes()
+    words = ("--ckpt_path", checkpoints / "first.ckpt", "--trainer.max_epochs", "1")
+    assert run_cli("fit", *words, cwd=trained).status == 0
+    assert (checkpoints / "last.ckpt").read_bytes() == last
+    assert len(report(trained, 1)["history"]) == 2
+
+
+def test_a_run_from_a_checkpoint_elsewhere_has_a_best_of_its_own_and_is_tested(run_cli, trained):
+    (trained / "runs" / "1" / "checkpoints" / "last.ckpt").rename(trained / "x.ckpt")
+    words = ("--ckpt_path", "x.ckpt", "--trainer.max_epochs", "2")
+    assert run_cli("fit", *words, cwd=trained).status == 0
+    assert (trained / "runs" / "2" / "checkpoints" / "best.ckpt").is_file()
+    assert "test" in report(trained, 2)["results"]
+
+
+def test_a_run_resumed_inside_an_epoch_has_a_speed(run_cli, quick, monkeypatch, tmp_path):
+    from bert_lightning.callbacks.checkpoints import BestAndLast
+
+    save = BestAndLast._save
+
+    def save_and_copy(self, trainer):
+        save(self, trainer)
+        shutil.copy(self.run.checkpoints / "last.ckpt", tmp_path / f"{trainer.global_step}.ckpt")
+
+    monkeypatch.setattr(BestAndLast, "_save", save_and_copy)
+    words = ("--trainer.log_every_n_steps", "1", "--save_every_seconds", "0")
+    assert run_cli("fit", *quick, *words).status == 0
+    monkeypatch.undo()
+    assert run_cli("fit", "--ckpt_path", "1.ckpt").status == 0
+    assert report(tmp_path, 2)["samples_per_second"][0] > 0.5
+
+
+def test_saving_is_no_part_of_the_speed(run_cli, quick, monkeypatch, tmp_path):
+    from lightning.pytorch import Trainer
+
+    save = Trainer.save_checkpoint
+
+    def save_slowly(self, *args, **kwargs):
+        save(self, *args, **kwargs)
+        time.sleep(3)
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", save_slowly)
+    assert run_cli("fit", *quick).status == 0
+    assert report(tmp_path, 1)["epoch_seconds"][0] < 3
+
+
+def test_a_fit_without_validation_says_that_nothing_was_tested(run_cli, quick):
+    result = run_cli("fit", *quick, "--trainer.max_steps", "1")
+    assert result.status == 0
+    assert "not tested" in result.out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--trainer.val_check_interval", "1000"), "val_check_interval"),
+        (("--trainer.barebones", "true"), "barebones"),
+        (("--seed_everything", "-1"), "-1"),
+        (("--trainer.strategy", "ddp_spawn"), "take ddp"),
+    ],
+)
+def test_what_lightning_refuses_ends_in_one_screen(run_cli, quick, words, expected):
+    result = run_cli("fit", *quick, *words)
+    assert result.status == 1
+    assert result.err.startswith("error: ")
+    assert expected in result.err
+
+
+def test_a_root_that_cannot_be_written_is_named(run_cli, quick, tmp_path):
+    (tmp_path / "runs").write_text("", encoding="utf-8")
+    result = run_cli("fit", *quick)
+    assert result.status == 1
+    assert "trainer.default_root_dir" in result.err
+
+
+def test_a_missing_split_is_told_before_a_run_folder_is_made(run_cli, trained):
+    (trained / "news" / "test.txt").unlink()
+    result = run_cli("test", "--ckpt_path", "runs/1", "--data.path", "news", cwd=trained)
+    assert result.status == 1
+    assert not (trained / "runs" / "2").exists()
