@@ -7,13 +7,9 @@ hub that does not answer within five seconds is given up.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import tempfile
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +20,14 @@ import torch
 from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.demo.mini_bert import MINI_LEARNING_RATE, mini_config, mini_tokenizer
 from bert_lightning.errors import BackboneError, CheckpointError
+from bert_lightning.hub import (
+    VOCABULARY_FILES,
+    WAY_OUT,
+    WEIGHT_FILES,
+    cached_folder,
+    first_line,
+    hub_folder,
+)
 
 if TYPE_CHECKING:
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerBase
@@ -31,20 +35,7 @@ if TYPE_CHECKING:
 BUILTIN = "builtin"
 ARTICLE_MODEL = "bert-base-chinese"
 PRETRAINED_LEARNING_RATE = 2e-5
-HUB_SECONDS = 5.0
-_WEIGHTS = (
-    "model.safetensors",
-    "pytorch_model.bin",
-    "model.safetensors.index.json",
-    "pytorch_model.bin.index.json",
-)
-_VOCABULARY = ("vocab.txt", "tokenizer.json")
 _NEW_HEAD = "classifier head is new: the stored one is of other classes"
-_WAY_OUT = (
-    "give a folder with config.json, vocab.txt and model.safetensors (or pytorch_model.bin) as"
-    " --model.pretrained, set HF_ENDPOINT to a mirror that answers, or take"
-    " --model.pretrained builtin"
-)
 
 
 @dataclass(frozen=True)
@@ -86,9 +77,9 @@ def resolve_backbone(pretrained: str) -> Backbone:
     if path.exists() or path.is_absolute() or pretrained.startswith((".", "~")):
         raise BackboneError(
             f"model.pretrained: expected a model folder – found none at {path.absolute()}\n"
-            f"{_WAY_OUT}"
+            f"{WAY_OUT}"
         )
-    return _folder_backbone(_hub_folder(pretrained), pretrained, None)
+    return _folder_backbone(hub_folder(pretrained), pretrained, None)
 
 
 def _automatic_backbone() -> Backbone:
@@ -101,10 +92,9 @@ def _automatic_backbone() -> Backbone:
     if local:
         return _folder_backbone(local, ARTICLE_MODEL, f"found at {local}")
     try:
-        folder = _hub_folder(ARTICLE_MODEL)
+        folder = hub_folder(ARTICLE_MODEL)
     except BackboneError as error:
-        reason = str(error).splitlines()[0]
-        return _mini_backbone(f"{ARTICLE_MODEL} is not on this machine ({reason})")
+        return _mini_backbone(f"{ARTICLE_MODEL} is not on this machine ({first_line(error)})")
     return _folder_backbone(folder, ARTICLE_MODEL, "from the hub")
 
 
@@ -114,7 +104,7 @@ def _local_article_model() -> Path | None:
     for place in places:
         if place and (Path(place) / "config.json").is_file():
             return Path(place)
-    return _cached_folder(ARTICLE_MODEL)
+    return cached_folder(ARTICLE_MODEL)
 
 
 def _mini_backbone(reason: str | None) -> Backbone:
@@ -133,12 +123,14 @@ def _folder_backbone(folder: Path, name: str, reason: str | None) -> Backbone:
 
     present = sorted(file.name for file in folder.iterdir())
     missing = [] if "config.json" in present else ["config.json"]
-    missing += [] if set(_VOCABULARY) & set(present) else ["vocab.txt"]
-    missing += [] if set(_WEIGHTS) & set(present) else ["model.safetensors or pytorch_model.bin"]
+    missing += [] if set(VOCABULARY_FILES) & set(present) else ["vocab.txt"]
+    missing += (
+        [] if set(WEIGHT_FILES) & set(present) else ["model.safetensors or pytorch_model.bin"]
+    )
     if missing:
         raise BackboneError(
             f"model.pretrained: expected a complete model folder – {folder.absolute()} lacks"
-            f" {', '.join(missing)} (it holds {', '.join(present) or 'nothing'})\n{_WAY_OUT}"
+            f" {', '.join(missing)} (it holds {', '.join(present) or 'nothing'})\n{WAY_OUT}"
         )
     settings = _read_json(folder / "config.json")
     if settings.get("model_type", "bert") != "bert":
@@ -199,87 +191,6 @@ def _check_sizes(config: BertConfig, tokenizer: PreTrainedTokenizerBase, where: 
         )
 
 
-def _cached_folder(model_id: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        config = try_to_load_from_cache(model_id, "config.json")
-    except HFValidationError as error:  # not even the form of a hub id: a folder was meant
-        raise BackboneError(
-            f"model.pretrained: expected a model folder or a hub id – found none at"
-            f" {Path(model_id).absolute()}\n{_WAY_OUT}"
-        ) from error
-    if not isinstance(config, str):
-        return None
-    folder = Path(config).parent
-    present = {file.name for file in folder.iterdir()}
-    return folder if present & set(_WEIGHTS) and present & set(_VOCABULARY) else None
-
-
-def _hub_folder(model_id: str) -> Path:
-    """Return the local snapshot of a hub model, from the cache or else downloaded.
-
-    Raises:
-        BackboneError: Offline, unknown id, or no answer within ``HUB_SECONDS``.
-    """
-    cached = _cached_folder(model_id)
-    if cached:
-        return cached
-    from huggingface_hub import constants, snapshot_download
-
-    if constants.HF_HUB_OFFLINE:
-        raise BackboneError(
-            f"model.pretrained: {model_id!r} is neither a folder nor in the cache, and"
-            f" HF_HUB_OFFLINE is set\n{_WAY_OUT}"
-        )
-    failure = _hub_failure(f"{constants.ENDPOINT}/{model_id}/resolve/main/config.json")
-    if failure:
-        raise BackboneError(
-            f"model.pretrained: {model_id!r} is neither a folder nor in the cache, and the hub"
-            f" {constants.ENDPOINT} {failure}\n{_WAY_OUT}"
-        )
-    patterns = ["config.json", "vocab.txt", "tokenizer*.json", "special_tokens_map.json"]
-    weights = ["model.safetensors*", "model-*.safetensors"]
-    try:
-        folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, *weights]))
-        if not any(folder.glob("*.safetensors")):
-            folder = Path(snapshot_download(model_id, allow_patterns=[*patterns, "pytorch_model*"]))
-    except Exception as error:  # the hub's library, its HTTP client and the disk have their own
-        raise BackboneError(
-            f"model.pretrained: expected {model_id!r} from {constants.ENDPOINT} – the download"
-            f" broke off: {_first_line(error)}\n{_WAY_OUT}"
-        ) from error
-    return folder
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _hub_failure(url: str) -> str | None:
-    """Ask the hub for a file's head; return what went wrong, or None if it answered.
-
-    Runs in a thread of its own, since looking up a host name knows no time-out.
-    """
-    outcome: list[str | None] = []
-
-    def ask() -> None:
-        try:
-            request = urllib.request.Request(url, method="HEAD")
-            with urllib.request.urlopen(request, timeout=HUB_SECONDS):
-                outcome.append(None)
-        except urllib.error.HTTPError as error:
-            outcome.append(f"answered {error.code} {error.reason}")
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            outcome.append(f"cannot be reached ({getattr(error, 'reason', error)})")
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(HUB_SECONDS)
-    return outcome[0] if outcome else f"did not answer within {HUB_SECONDS:.0f} s"
-
-
 def build_network(
     backbone: Backbone, class_names: Sequence[str], dropout: float | None
 ) -> tuple[BertForSequenceClassification, str | None]:
@@ -324,10 +235,7 @@ def _load_checkpoint(
     network = BertForSequenceClassification(config)
     content = read_checkpoint(path)
     state = content["state_dict"]
-    prefix = "network."
-    own = {
-        key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)
-    }
+    own = {key[8:]: value for key, value in state.items() if key.startswith("network.")}
     fits = content["bert_lightning"]["class_names"] == list((config.id2label or {}).values())
     if not fits:
         own = {key: value for key, value in own.items() if not key.startswith("classifier.")}
@@ -363,7 +271,7 @@ def _load_folder(
     except Exception as error:  # safetensors, pickle and zip each raise their own kinds
         raise BackboneError(
             f"model.pretrained: expected readable weights in {folder.absolute()} – found"
-            f" {_first_line(error)}\nfetch the weight file again (is it whole?)"
+            f" {first_line(error)}\nfetch the weight file again (is it whole?)"
         ) from error
     finally:
         logging.set_verbosity(verbosity)
@@ -375,7 +283,7 @@ def _load_folder(
     if odd:
         raise BackboneError(
             f"model.pretrained: expected all weights of a BERT encoder in {folder.absolute()} –"
-            f" missing or of another size: {', '.join(odd[:5])} ({len(odd)} in all)\n{_WAY_OUT}"
+            f" missing or of another size: {', '.join(odd[:5])} ({len(odd)} in all)\n{WAY_OUT}"
         )
     notes = [_NEW_HEAD] if changed else []
     notes += ["pooler is new: the file holds none"] if "bert.pooler.dense.weight" in lacking else []

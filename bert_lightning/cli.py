@@ -6,13 +6,8 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import logging
-import os
 import sys
-import tempfile
-import warnings
 from argparse import ArgumentError
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +19,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from typing_extensions import override
 
 from bert_lightning import __version__
@@ -35,6 +30,7 @@ from bert_lightning.arguments import (
     order_arguments,
     typed_values,
 )
+from bert_lightning.banner import batch_line, data_lines, model_lines, rate_line
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.progress import progress_bar
 from bert_lightning.callbacks.run_folder import RunFolder
@@ -44,12 +40,14 @@ from bert_lightning.checkpoint import BEST, CHECKPOINTS, LAST, find_checkpoint, 
 from bert_lightning.compatibility import check_settings
 from bert_lightning.console import Console
 from bert_lightning.data.loading import Trained
+from bert_lightning.data.readers import standard_input_to_file
 from bert_lightning.datamodule import THUCNewsDataModule
 from bert_lightning.decisions import decide_once, decided, forget_decisions
-from bert_lightning.devices import check_devices, runs_on_cpu
+from bert_lightning.devices import check_devices, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
-from bert_lightning.loggers import MetricsCSV, refuse_overwriting
+from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.module import BertClassifier
+from bert_lightning.notices import is_about_settings, quieten
 from bert_lightning.precision import effective_precision
 from bert_lightning.runs import discard_if_empty, new_run_folder, run_of_checkpoint
 from bert_lightning.trainer import NewsTrainer
@@ -158,10 +156,10 @@ class NewsCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         config = self.config[self.subcommand]
         if self.console.to_stderr and config.data.predict_path == "-":
-            config.data.predict_path = decide_once("STDIN", _standard_input_to_file)
+            config.data.predict_path = decide_once("STDIN", standard_input_to_file)
         config.data.seed = int(config.seed_everything)  # known now, also where it is random
         trainer = config.trainer
-        check_devices(trainer.accelerator, trainer.devices, _strategy_name(trainer.strategy))
+        check_devices(trainer.accelerator, trainer.devices, strategy_name(trainer.strategy))
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
         if self.checkpoint:
             config.ckpt_path = str(self.checkpoint)
@@ -205,7 +203,7 @@ class NewsCLI(LightningCLI):
             callbacks.append(progress_bar(self.console, config.log_every_n_steps or 50))
         if folder:
             banner["run"] = str(folder)
-            loggers = _loggers(config.logger, folder)
+            loggers = run_loggers(config.logger, folder)
             callbacks += self._run_callbacks(folder, banner, config.enable_checkpointing)
         trainer = super().instantiate_trainer(
             precision=precision,
@@ -217,7 +215,7 @@ class NewsCLI(LightningCLI):
             **kwargs,
         )
         if self.subcommand == "fit":
-            banner["batch"] = _batch_line(self.datamodule.batch_size, trainer)
+            banner["batch"] = batch_line(self.datamodule.batch_size, trainer)
         self.console.say(f"bert_lightning {__version__} · {self.subcommand}")
         for name, text in banner.items():
             self.console.say(f"{name:<9} {text}")
@@ -245,50 +243,15 @@ class NewsCLI(LightningCLI):
         return callbacks
 
     def _banner(self, precision: str) -> dict[str, str]:
-        """Say in one line each what was taken, and why where it was not given."""
-        model, data = self.model, self.datamodule
-        backbone = model.backbone
-        weights = sum(parameter.numel() for parameter in model.network.parameters())
-        lines = {
-            "model": f"{backbone.name}, {weights / 1e6:.1f} M weights"
-            + (f" – auto: {backbone.reason}" if backbone.reason else ""),
-        }
-        if model.backbone_note:
-            lines["head"] = model.backbone_note
-        if self.checkpoint:
-            lines["weights"] = f"from {self.checkpoint}"
+        lines = model_lines(self.model, self.checkpoint)
         if self.subcommand == "predict":
-            typed = self.typed.get("data.predict_path", data.predict_path)
-            lines["data"] = "standard input" if typed == "-" else str(typed)
-            return lines
-        sizes = ", ".join(f"{split} {rows:,}" for split, rows in data.splits.items())
-        lines["data"] = f"{data.news.name}: {sizes}; {len(data.label_names)} classes" + (
-            f" – auto: {data.reason}" if data.reason else ""
-        )
-        lines |= {f"data {i}": note for i, note in enumerate(data.news.notes, start=1)}
+            typed = self.typed.get("data.predict_path", self.datamodule.predict_path)
+            return {**lines, "data": "standard input" if typed == "-" else str(typed)}
+        lines |= data_lines(self.datamodule)
         if self.subcommand == "fit":
-            automatic = self._get(self.config, "model").learning_rate == "auto"
-            lines["rate"] = f"learning rate {model.learning_rate:g}" + (
-                " – auto: what this model needs" if automatic else ""
-            )
-        lines["precision"] = precision
-        return lines
-
-
-def _batch_line(batch_size: int, trainer: Trainer) -> str:
-    devices, windows = trainer.world_size, trainer.accumulate_grad_batches
-    return (
-        f"{batch_size} rows × {devices} device{'' if devices == 1 else 's'} × {windows} accumulated"
-        f" = {batch_size * devices * windows} rows a step, {type(trainer.strategy).__name__}"
-    )
-
-
-def _strategy_name(strategy: Any) -> str:
-    """Return the name or class name of a strategy, from a config or an object."""
-    if isinstance(strategy, str):
-        return strategy
-    class_path = strategy.get("class_path") if hasattr(strategy, "get") else None
-    return str(class_path or type(strategy).__name__)
+            is_automatic = self._get(self.config, "model").learning_rate == "auto"
+            lines["rate"] = rate_line(self.model.learning_rate, is_automatic)
+        return {**lines, "precision": precision}
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -301,51 +264,6 @@ def _without_none(settings: Any) -> Any:
     if not isinstance(settings, dict):
         return settings
     return {key: _without_none(value) for key, value in settings.items() if value is not None}
-
-
-def _loggers(asked: Any, folder: Path) -> list[Logger] | bool:
-    """Return CSV and TensorBoard, and the user's own after them; False stays False."""
-    if asked is False:
-        return False
-    tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
-    own = [] if asked in (None, True) else _as_list(asked)
-    return [MetricsCSV(folder), tensorboard, *own]
-
-
-def _standard_input_to_file() -> str:
-    descriptor, name = tempfile.mkstemp(prefix="bert_lightning_", suffix=".txt")
-    atexit.register(Path(name).unlink, missing_ok=True)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(sys.stdin.buffer.read())
-    return name
-
-
-def _quieten() -> None:
-    """Silence what Lightning repeats at every start; the banner says what matters of it."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # or it warns in every forked worker
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for message in (
-        ".*does not have many workers.*",  # rows are tokenised already: 0 workers are fastest
-        ".*smaller than the logging interval.*",  # the module shortens the interval then
-        ".*sync_dist=True.*",  # scores are reduced as counts
-        ".*AccumulateGrad node's stream.*",  # DDP's own, harmless without graph capture
-        ".*FSDP is switching to use `NO_SHARD`.*",  # as it should on one GPU
-        ".*custom batch sampler `BucketBatchSampler` for prediction.*",  # it returns every row
-        ".*treespec, LeafSpec.*",  # Lightning's own use of torch
-        ".*callbacks used to create the checkpoint.*",  # test needs none of fit's
-        ".*Checkpoint directory .* exists and is not empty.*",
-    ):
-        warnings.filterwarnings("ignore", message)
-
-
-def _is_about_settings(error: Exception) -> bool:
-    """Tell whether Lightning or the parser raised it in words of its own: it refuses a setting."""
-    trace = error.__traceback__
-    while trace and trace.tb_next:
-        trace = trace.tb_next
-    module = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
-    return str(module).startswith(("lightning.", "jsonargparse."))
 
 
 def _refuse(message: str) -> int:
@@ -362,7 +280,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 0 done, 1 an error that the user can act on, shown on one screen.
     """
-    _quieten()
+    quieten()
     try:
         NewsCLI(sys.argv[1:] if args is None else args)
     except (BertLightningError, MisconfigurationException) as error:
@@ -372,7 +290,7 @@ def main(args: Sequence[str] | None = None) -> int:
             raise
         return _refuse(f"{error.filename}: expected to read or write here – found {error.strerror}")
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
-        if not _is_about_settings(error):
+        if not is_about_settings(error):
             raise
         return _refuse(first_reason(str(error)))
     finally:

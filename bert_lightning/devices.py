@@ -123,3 +123,11 @@ def _strategy_problems(strategy: str) -> list[str]:
         "trainer.strategy: expected auto, ddp, fsdp or another of Lightning's names, or a mapping"
         f" with class_path and init_args – found {strategy!r}\ndid you mean {close[0]}?"
     ]
+
+
+def strategy_name(strategy: Any) -> str:
+    """Return the name or class name of a strategy, from a config or an object."""
+    if isinstance(strategy, str):
+        return strategy
+    class_path = strategy.get("class_path") if hasattr(strategy, "get") else None
+    return str(class_path or type(strategy).__name__)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import CSVLogger, Logger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import override
 
@@ -98,3 +98,17 @@ class MetricsCSV(Logger):
             writer.writeheader()
             writer.writerows(rows)
         beside.replace(self.file)
+
+
+def run_loggers(asked: Any, folder: Path) -> list[Logger] | bool:
+    """Return the loggers of a run: CSV, TensorBoard, and the user's own after them.
+
+    Args:
+        asked: ``trainer.logger``; False stays False.
+        folder: Folder of the run.
+    """
+    if asked is False:
+        return False
+    tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
+    own = [] if asked in (None, True) else (asked if isinstance(asked, list) else [asked])
+    return [MetricsCSV(folder), tensorboard, *own]

@@ -8,8 +8,12 @@ themselves.
 
 from __future__ import annotations
 
+import atexit
 import csv
 import json
+import os
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -215,3 +219,12 @@ def _csv_texts(path: Path) -> Iterator[Record]:
 def _text_column(names: Iterable[str]) -> str | None:
     present = list(names)
     return next((name for name in _TEXT_COLUMNS if name in present), None)
+
+
+def standard_input_to_file() -> str:
+    """Write standard input to a file that is removed when the program ends; return its path."""
+    descriptor, name = tempfile.mkstemp(prefix="bert_lightning_", suffix=".txt")
+    atexit.register(Path(name).unlink, missing_ok=True)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(sys.stdin.buffer.read())
+    return name

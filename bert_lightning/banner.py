@@ -1,0 +1,57 @@
+"""The lines at the start of a command: what was taken, and why where it was not given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Trainer
+
+
+def model_lines(model: Any, checkpoint: Path | None) -> dict[str, str]:
+    """Say which BERT it is.
+
+    Args:
+        model: The `BertClassifier`.
+        checkpoint: Where its weights come from, if that is a checkpoint.
+    """
+    backbone = model.backbone
+    weights = sum(parameter.numel() for parameter in model.network.parameters())
+    lines = {
+        "model": f"{backbone.name}, {weights / 1e6:.1f} M weights"
+        + (f" – auto: {backbone.reason}" if backbone.reason else ""),
+    }
+    if model.backbone_note:
+        lines["head"] = model.backbone_note
+    if checkpoint:
+        lines["weights"] = f"from {checkpoint}"
+    return lines
+
+
+def data_lines(data: Any) -> dict[str, str]:
+    """Say which rows and classes there are.
+
+    Args:
+        data: The `THUCNewsDataModule`.
+    """
+    sizes = ", ".join(f"{split} {rows:,}" for split, rows in data.splits.items())
+    lines = {
+        "data": f"{data.news.name}: {sizes}; {len(data.label_names)} classes"
+        + (f" – auto: {data.reason}" if data.reason else "")
+    }
+    return lines | {f"data {i}": note for i, note in enumerate(data.news.notes, start=1)}
+
+
+def rate_line(learning_rate: float, is_automatic: bool) -> str:
+    """Say the peak learning rate."""
+    reason = " – auto: what this model needs" if is_automatic else ""
+    return f"learning rate {learning_rate:g}{reason}"
+
+
+def batch_line(batch_size: int, trainer: Trainer) -> str:
+    """Say how many rows an optimizer step sees."""
+    devices, windows = trainer.world_size, trainer.accumulate_grad_batches
+    return (
+        f"{batch_size} rows × {devices} device{'' if devices == 1 else 's'} × {windows} accumulated"
+        f" = {batch_size * devices * windows} rows a step, {type(trainer.strategy).__name__}"
+    )

@@ -1,0 +1,35 @@
+"""What Lightning says and raises → what a user should see of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+
+
+def quieten() -> None:
+    """Silence what Lightning repeats at every start; the banner says what matters of it."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # or it warns in every forked worker
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",  # rows are tokenised already: 0 workers are fastest
+        ".*smaller than the logging interval.*",  # the module shortens the interval then
+        ".*sync_dist=True.*",  # scores are reduced as counts
+        ".*AccumulateGrad node's stream.*",  # DDP's own, harmless without graph capture
+        ".*FSDP is switching to use `NO_SHARD`.*",  # as it should on one GPU
+        ".*custom batch sampler `BucketBatchSampler` for prediction.*",  # it returns every row
+        ".*treespec, LeafSpec.*",  # Lightning's own use of torch
+        ".*callbacks used to create the checkpoint.*",  # test needs none of fit's
+        ".*Checkpoint directory .* exists and is not empty.*",
+    ):
+        warnings.filterwarnings("ignore", message)
+
+
+def is_about_settings(error: Exception) -> bool:
+    """Tell whether Lightning or the parser raised it in words of its own: it refuses a setting."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace else ""
+    return str(module).startswith(("lightning.", "jsonargparse."))
