@@ -7,6 +7,8 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
+from bert_lightning.checkpoint import read_checkpoint
+
 
 def model_lines(model: Any, checkpoint: Path | None) -> dict[str, str]:
     """Say which BERT it is.
@@ -40,6 +42,11 @@ def data_lines(data: Any) -> dict[str, str]:
         + (f" – auto: {data.reason}" if data.reason else "")
     }
     return lines | {f"data {i}": note for i, note in enumerate(data.news.notes, start=1)}
+
+
+def resume_line(source: str, checkpoint: Path) -> str:
+    """Say where a run goes on."""
+    return f"{source}, after step {read_checkpoint(checkpoint)['global_step']:,}"
 
 
 def rate_line(learning_rate: float, is_automatic: bool) -> str:

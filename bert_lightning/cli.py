@@ -30,7 +30,7 @@ from bert_lightning.arguments import (
     order_arguments,
     typed_values,
 )
-from bert_lightning.banner import batch_line, data_lines, model_lines, rate_line
+from bert_lightning.banner import batch_line, data_lines, model_lines, rate_line, resume_line
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.progress import progress_bar
 from bert_lightning.callbacks.run_folder import RunFolder
@@ -249,6 +249,8 @@ class NewsCLI(LightningCLI):
             return {**lines, "data": "standard input" if typed == "-" else str(typed)}
         lines |= data_lines(self.datamodule)
         if self.subcommand == "fit":
+            if self.checkpoint:
+                lines["resume"] = resume_line(lines.pop("weights"), self.checkpoint)
             is_automatic = self._get(self.config, "model").learning_rate == "auto"
             lines["rate"] = rate_line(self.model.learning_rate, is_automatic)
         return {**lines, "precision": precision}

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.prediction_writer import PredictionWriter
-from bert_lightning.console import Console
+from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.errors import ConfigError
 
 
@@ -35,11 +35,18 @@ class NewsTrainer(Trainer):
         """
         super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)
         best = next((c.best_path for c in self.callbacks if isinstance(c, BestAndLast)), None)  # type: ignore[attr-defined]
-        has_test = "test" in datamodule.splits  # type: ignore[attr-defined]
-        if test_after_fit and has_test and best and not self.interrupted:
+        reports = [c for c in self.callbacks if isinstance(c, RunReport)]  # type: ignore[attr-defined]
+        if not test_after_fit or self.interrupted or not all(c.has_trained for c in reports):
+            return
+        if best and "test" in datamodule.splits:  # type: ignore[attr-defined]
             self.test(model, datamodule, str(best))
-        elif test_after_fit and has_test and not self.fast_dev_run:  # type: ignore[attr-defined]
-            Console().say("not tested: no validation has scored a checkpoint that was kept")
+            return
+        reason = (
+            "no validation has scored a checkpoint that was kept" if not best else "no test file"
+        )
+        for report in reports:
+            report.console.say(f"not tested: {reason}")
+            report.say_where()
 
     @override
     def validate(  # type: ignore[override]

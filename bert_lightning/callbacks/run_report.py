@@ -54,13 +54,20 @@ class RunReport(Callback):
         if len(state_dict["history"]) > len(self.history):
             self.history = state_dict["history"]
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether this fit had anything left to train."""
+        return bool(self.throughput.seconds)
+
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self.throughput.seconds:
+        if not self.has_trained:
             self.console.say(
                 f"nothing left to train: the checkpoint is at epoch {trainer.current_epoch} of"
-                f" trainer.max_epochs {trainer.max_epochs}"
+                f" trainer.max_epochs {trainer.max_epochs}; raise --trainer.max_epochs. The report"
+                " is left as it was"
             )
+            return
         self._write(trainer, pl_module, "fit")
 
     @override
@@ -84,6 +91,10 @@ class RunReport(Callback):
             f"{split:<5} {result['rows']:,} rows · "  # type: ignore[index]
             + " · ".join(f"{split}/{name} {result[name]:.4f}" for name in SCORES)  # type: ignore[index]
         )
+        self.say_where()
+
+    def say_where(self) -> None:
+        """Say where the report is."""
         self.console.say(f"{'out':<5} {self.run.report / 'report.md'}")
 
     def _write(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

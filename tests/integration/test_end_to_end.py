@@ -99,6 +99,14 @@ def test_other_classes_are_refused_with_both_lists(run_cli, trained):
     assert "房产" in result.err
 
 
+def test_data_without_a_test_file_is_said_not_to_be_tested(run_cli, quick, news_folder):
+    (news_folder / "test.txt").unlink()
+    result = run_cli("fit", *quick)
+    assert result.status == 0
+    assert "not tested: no test file" in result.out
+    assert "report.md" in result.out
+
+
 def test_the_rows_of_a_lone_file_are_all_tested(run_cli, trained):
     lone = trained / "lone.txt"
     shutil.copy(trained / "news" / "train.txt", lone)
@@ -216,9 +224,12 @@ def test_a_csv_logger_of_the_user_never_deletes_a_history(run_cli, quick, tmp_pa
 
 
 def test_a_finished_run_says_that_nothing_is_left(run_cli, trained):
+    before = (trained / "runs" / "1" / "report" / "report.json").read_bytes()
     result = run_cli("fit", "--ckpt_path", "last", cwd=trained)
     assert result.status == 0
     assert "nothing left to train" in result.out
+    after = (trained / "runs" / "1" / "report" / "report.json").read_bytes()
+    assert after == before
 
 
 def test_a_typed_learning_rate_wins_over_the_checkpoint(run_cli, trained):
