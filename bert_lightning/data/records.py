@@ -39,6 +39,27 @@ class Record:
         return f"{self.source}:{self.line}"
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A row that is no record.
+
+    Args:
+        source: Name of the file.
+        line: 1-based line number in it, 0 where the file as a whole is meant.
+        expected: What the row should have been.
+        found: What stands there.
+    """
+
+    source: str
+    line: int
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}" if self.line else self.source
+        return f"{where}: expected {self.expected} – found {self.found}"
+
+
 class LabelTable:
     """Class names in their fixed order, and the way from a label in a file to a class index.
 

@@ -1,0 +1,125 @@
+"""What is worth computing once → a folder that any later process finds again.
+
+An entry is named by a hash of all that it depends on, so that changed input never meets an old
+entry. It is built in a folder beside its place, under a lock, and renamed when it is whole: a build
+that is killed leaves nothing that is ever opened. Files are Arrow streams and JSON, never pickles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert_lightning.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CONTENT = "content.json"  # sizes of the files of an entry, written last
+
+
+def default_cache_folder() -> Path:
+    """Return ``$XDG_CACHE_HOME/bert_lightning``, or the same in ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert_lightning"
+
+
+class Storage:
+    """A folder of entries.
+
+    Args:
+        folder: Made when it is first written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def entry(self, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+        """Return the folder of an entry, after building it if it is not there.
+
+        Processes that ask at the same time wait for the first one.
+
+        Args:
+            name: Kind of entry, for people who look into the folder.
+            key: All that the content depends on; must be JSON.
+            build: Writes the content into the empty folder that it is given. Whatever it raises
+                leaves nothing behind.
+
+        Raises:
+            DataError: The folder cannot be written.
+        """
+        from filelock import FileLock
+
+        text = json.dumps(key, sort_keys=True, ensure_ascii=False)
+        place = self.folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        if _is_whole(place):
+            return place
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.folder / f"{place.name}.lock"):
+                if not _is_whole(place):
+                    self._build(place, text, build)
+        except OSError as error:
+            if not str(error.filename or "").startswith(str(self.folder)):
+                raise
+            raise DataError(
+                [
+                    f"data.cache_dir: expected a folder to write to – found {error.strerror}"
+                    f" at {error.filename}"
+                ],
+                "give another folder with --data.cache_dir",
+            ) from error
+        return place
+
+    def _build(self, place: Path, key: str, build: Callable[[Path], None]) -> None:
+        draft = place.with_name(f"{place.name}.draft")
+        for leftover in (draft, place):  # of a build that was killed, or damaged since
+            shutil.rmtree(leftover, ignore_errors=True)
+        draft.mkdir()
+        try:
+            build(draft)
+            sizes = {file.name: file.stat().st_size for file in sorted(draft.iterdir())}
+            content = {"key": json.loads(key), "sizes": sizes}
+            (draft / CONTENT).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+            for file in draft.iterdir():
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            draft.rename(place)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        content = json.loads((place / CONTENT).read_text(encoding="utf-8"))
+        return all((place / name).stat().st_size == size for name, size in content["sizes"].items())
+    except (OSError, ValueError, KeyError, AttributeError):
+        return False
+
+
+def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[Mapping[str, Any]]) -> None:
+    """Write columns to an Arrow stream, batch by batch.
+
+    Args:
+        path: The file.
+        schema: Names and types of the columns.
+        batches: Columns by name, as lists or Arrow arrays; each becomes one record batch.
+    """
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        for columns in batches:
+            arrays = [pa.array(columns[field.name], field.type) for field in schema]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+
+def open_arrow(path: Path) -> pa.Table:
+    """Open an Arrow stream through `datasets`, memory-mapped: nothing is read before it is used."""
+    from datasets import Dataset
+
+    return Dataset.from_file(str(path)).data.table
