@@ -39,8 +39,8 @@ from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.checkpoint import BEST, CHECKPOINTS, LAST, find_checkpoint, read_checkpoint
 from bert_lightning.compatibility import check_settings
 from bert_lightning.console import Console
-from bert_lightning.data.loading import Trained
-from bert_lightning.data.readers import standard_input_to_file
+from bert_lightning.data.labels import Trained
+from bert_lightning.data.texts import standard_input_to_file
 from bert_lightning.datamodule import THUCNewsDataModule
 from bert_lightning.decisions import decide_once, decided, forget_decisions
 from bert_lightning.devices import check_devices, runs_on_cpu, strategy_name

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from bert_lightning.data.batching import BucketBatchSampler
+from bert_lightning.data.columns import Columns
 from bert_lightning.data.encoding import Batch, EncodedRows, encode
-from bert_lightning.data.loading import BUILTIN, News, Trained, load_news
-from bert_lightning.data.readers import read_texts
+from bert_lightning.data.files import check_encoding
+from bert_lightning.data.labels import Trained
+from bert_lightning.data.layouts import LayoutName
+from bert_lightning.data.loading import BUILTIN, LoadingSettings, News, load_news
+from bert_lightning.data.reading import ReadingSettings
 from bert_lightning.data.records import Record, Split
+from bert_lightning.data.storage import Storage, default_cache_folder
+from bert_lightning.data.texts import read_texts
 from bert_lightning.errors import ConfigError, DataError
 
 PROJECT_DATA = Path(__file__).parent.parent / "data" / "thucnews"  # beside main.py
@@ -26,8 +32,16 @@ class THUCNewsDataModule(LightningDataModule):
         path: A folder with train, val (or dev) and test files, or one file, which is split.
             ``auto`` is data/thucnews beside main.py if it holds data, else ``builtin``, made-up
             headlines.
+        layout: What a line of a text file is; ``auto`` tells it from the data and says so.
+        encoding: ``auto`` (UTF-8 or GB18030), or the name of an encoding.
+        text_column: Column of the texts, where columns have names; null tells it by its name.
+        label_column: Column of the labels, the same way.
         class_names: Names of the classes in order; null takes them from class.txt, or else from the
             data.
+        on_bad_row: ``error`` refuses data with rows that cannot be used; ``skip`` leaves them out
+            and lists them in dropped_rows.csv of the run.
+        drop_leaked: Leave out rows of train whose headline stands in val or test too, and those of
+            val that stand in test.
         batch_size: Rows a batch on one device.
         max_length: Most pieces of a text, [CLS] and [SEP] included; the rest is cut off.
         holdout_ratio: Share of the train rows for each of val and test where these have no file.
@@ -37,12 +51,19 @@ class THUCNewsDataModule(LightningDataModule):
         trained: Set from a checkpoint: its classes in the model's order, and the fingerprint that
             the data must still have.
         seed: Seed of order and split; follows seed_everything.
+        cache_dir: Folder for what is read and tokenised once; null is ~/.cache/bert_lightning.
     """
 
     def __init__(
         self,
         path: str = "auto",
+        layout: LayoutName = "auto",
+        encoding: str = "auto",
+        text_column: str | None = None,
+        label_column: str | None = None,
         class_names: list[str] | None = None,
+        on_bad_row: Literal["error", "skip"] = "error",
+        drop_leaked: bool = False,
         batch_size: int = 32,
         max_length: int = 128,
         holdout_ratio: float = 0.1,
@@ -50,9 +71,17 @@ class THUCNewsDataModule(LightningDataModule):
         predict_path: str | None = None,
         trained: Trained | None = None,
         seed: int = 0,
+        cache_dir: str | None = None,
     ) -> None:
         super().__init__()
         _check_ranges(batch_size, max_length, holdout_ratio, num_workers)
+        check_encoding(encoding)
+        self.layout = layout
+        self.encoding = encoding
+        self._columns = Columns(text_column, label_column)
+        self.on_bad_row = on_bad_row
+        self.drop_leaked = drop_leaked
+        self.storage = Storage(Path(cache_dir) if cache_dir else default_cache_folder())
         self.path, self.reason = resolve_data_path(path)
         self.class_names = class_names
         self.batch_size = batch_size
@@ -75,10 +104,17 @@ class THUCNewsDataModule(LightningDataModule):
             CheckpointError: The data does not fit the checkpoint.
         """
         if self._news is None:
-            self._news = load_news(
-                self.path, self.class_names, self.holdout_ratio, self.seed, self.trained
-            )
+            self._news = load_news(self.path, self.storage, self._loading_settings, self.trained)
         return self._news
+
+    @property
+    def _loading_settings(self) -> LoadingSettings:
+        reading = ReadingSettings(
+            self.encoding, self.layout, self._columns, tuple(self.class_names or ())
+        )
+        return LoadingSettings(
+            reading, self.holdout_ratio, self.seed, self.on_bad_row, self.drop_leaked
+        )
 
     @property
     def label_names(self) -> list[str]:
@@ -110,10 +146,9 @@ class THUCNewsDataModule(LightningDataModule):
 
     def _encode_split(self, split: Split) -> EncodedRows:
         records = self.news.records[split]
-        labels = [self.news.labels.index(record.label) for record in records]
         rows = encode(
-            [record.text for record in records],
-            [label for label in labels if label is not None],
+            list(records.strings("text")),
+            self.news.class_indices(split).tolist(),
             self._module.tokenizer,
             self.max_length,
         )
@@ -138,7 +173,7 @@ class THUCNewsDataModule(LightningDataModule):
             raise DataError(
                 [f"data.predict_path: expected a file – found nothing at {path.absolute()}"]
             )
-        self.predict_records = read_texts(path)
+        self.predict_records = read_texts(path, self.encoding, self._columns)
         if not self.predict_records:
             raise DataError([f"data.predict_path: expected texts – {path} is empty"])
         texts = [record.text for record in self.predict_records]

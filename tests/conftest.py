@@ -53,6 +53,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=f"no headlines at {REAL_DATA}"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Keep what is read and tokenised once out of the user's cache."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def isolated(monkeypatch, tmp_path_factory):
     """Hide the hub and this machine's models; put back all state of the process after the test."""

@@ -71,6 +71,18 @@ class Records(Sequence[Record]):
         values: NDArray[np.int64] = self.table.column(column).to_numpy()
         return values[self.rows]
 
+    def label_codes(self) -> tuple[NDArray[np.int64], list[str | None]]:
+        """Return the labels as they stand in the files.
+
+        Returns:
+            For each record the position of its label in the list, int64 of shape (records,), and
+            the list of different labels; None is one of them where records have none.
+        """
+        whole = self.table.column("label").combine_chunks().dictionary_encode("encode")
+        codes = whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)[self.rows]
+        present, codes = np.unique(codes, return_inverse=True)
+        return codes, whole.dictionary.take(present).to_pylist()
+
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write records to an Arrow file."""
@@ -103,7 +115,7 @@ def _batches(records: Iterator[Record]) -> Iterator[dict[str, list[Any]]]:
             "source": [record.source for record in part],
             "line": [record.line for record in part],
             "text_key": [key_of(record.text) for record in part],
-            "normalised_key": [key_of(normalised(record.text)) for record in part],
+            "normalised_key": [key_of(normalised(record.text) or record.text) for record in part],
         }
 
 

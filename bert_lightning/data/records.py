@@ -1,15 +1,16 @@
 """What one news item is, before any tokenizer has seen it.
 
-A reader yields `Record`s; a `LabelTable` turns their label into a class index and keeps the order
-of the class names, which is stored in every checkpoint.
+A reader yields an `Item` for all that stands in a file: a `Record`, a `Fault` for a row that is
+none, or `BLANK_LINE`. A `LabelTable` turns labels into class indices and keeps the order of the
+class names, which is stored in every checkpoint.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from bert_lightning.errors import DataError
 
@@ -55,9 +56,66 @@ class Fault:
     expected: str
     found: str
 
+    @property
+    def place(self) -> str:
+        """``file:line``, or the file alone."""
+        return f"{self.source}:{self.line}" if self.line else self.source
+
     def __str__(self) -> str:
-        where = f"{self.source}:{self.line}" if self.line else self.source
-        return f"{where}: expected {self.expected} – found {self.found}"
+        return f"{self.place}: expected {self.expected} – found {self.found}"
+
+
+BLANK_LINE: Literal["blank line"] = "blank line"
+Item = Record | Fault | Literal["blank line"]
+_SHOWN_CHARACTERS = 60
+
+
+def item_of(
+    text: Any, label: Any, source: str, line: int, is_labelled: bool = True
+) -> Record | Fault:
+    """Return the record of a text and a label as they stand in a file, or what is wrong with them.
+
+    Args:
+        text: The text, or what a JSON file has in its place.
+        label: Its label, the same way.
+        source: Name of the file.
+        line: 1-based line or row number in it.
+        is_labelled: False where the file has no labels at all.
+    """
+    words = plain_text(text).strip()
+    if not is_labelled:
+        return Record(words, None, source, line)
+    if not words:
+        return Fault(source, line, "a title before the label", f"only the label {label!r}")
+    name = _plain_label(label)
+    if name is None:
+        return Fault(source, line, "one label", f"{label!r}, {shown(words)}")
+    return Record(words, name, source, line)
+
+
+def plain_text(value: Any) -> str:
+    """Return a value as text that a UTF-8 file can hold; JSON can spell half a surrogate pair."""
+    text = "" if value is None else str(value)
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
+
+
+def _plain_label(value: Any) -> str | None:
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None or isinstance(value, (list, dict)):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 3.0, as tables with gaps store 3
+    return plain_text(value).strip() or None
+
+
+def shown(text: str) -> str:
+    """Return the start of a text in quotes, for messages."""
+    return repr(text.strip()[:_SHOWN_CHARACTERS])
 
 
 class LabelTable:
@@ -65,14 +123,14 @@ class LabelTable:
 
     Args:
         names: Class names; position is the class index.
-        id_names: Where the files hold ids (``title<TAB>id`` beside a ``class.txt``): the name that
-            each id stands for. None where the files hold names.
+        meanings: Where the files hold other labels than the names (``title<TAB>id`` beside a
+            class file): the name that each stands for. None where the files hold names.
 
     Raises:
         DataError: Fewer than two names, an empty name, or one name twice.
     """
 
-    def __init__(self, names: Sequence[str], id_names: Sequence[str] | None = None) -> None:
+    def __init__(self, names: Sequence[str], meanings: Mapping[str, str] | None = None) -> None:
         counts = Counter(names)
         problems = [
             f"class names: expected each name once – found {name!r} {count} times"
@@ -86,10 +144,10 @@ class LabelTable:
         if problems:
             raise DataError(problems, "fix class.txt or data.class_names")
         self.names = list(names)
-        self.id_names = None if id_names is None else list(id_names)
+        self.meanings = None if meanings is None else dict(meanings)
         index = {name: position for position, name in enumerate(self.names)}
-        if self.id_names is not None:
-            index = {str(number): index[name] for number, name in enumerate(self.id_names)}
+        if self.meanings is not None:
+            index = {label: index[name] for label, name in self.meanings.items()}
         self._index = index
 
     def __len__(self) -> int:
@@ -101,11 +159,12 @@ class LabelTable:
 
     def in_order_of(self, names: Sequence[str]) -> LabelTable:
         """Return a table with the same labels in the files and the class order of ``names``."""
-        return LabelTable(names, self.id_names)
+        return LabelTable(names, self.meanings)
 
     @property
     def expected(self) -> str:
         """What a label may be, for messages."""
-        if self.id_names is not None:
-            return f"a class id from 0 to {len(self.id_names) - 1}"
-        return f"one of {', '.join(self.names)}"
+        labels = self.names if self.meanings is None else list(self.meanings)
+        if labels == [str(number) for number in range(len(labels))]:
+            return f"a class id from 0 to {len(labels) - 1}"
+        return f"one of {', '.join(labels)}"
