@@ -108,6 +108,7 @@ class NewsCLI(LightningCLI):
         )
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
         parser.link_arguments("data.label_names", "model.class_names", apply_on="instantiate")
+        parser.link_arguments("data.loss_weights", "model.class_weights", apply_on="instantiate")
 
     @override
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:

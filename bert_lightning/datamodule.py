@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
@@ -47,6 +49,8 @@ class THUCNewsDataModule(LightningDataModule):
         holdout_ratio: Share of the train rows for each of val and test where these have no file.
         num_workers: Processes that prepare batches; 0 is fastest for rows that are tokenised
             already.
+        class_weights: Weight of each class in the training loss, in the order of the classes;
+            ``balanced`` makes them inverse to the classes' rows; null weighs all rows alike.
         predict_path: Texts for predict: .txt (one a line), .jsonl, .csv, or - for standard input.
         trained: Set from a checkpoint: its classes in the model's order, and the fingerprint that
             the data must still have.
@@ -68,6 +72,7 @@ class THUCNewsDataModule(LightningDataModule):
         max_length: int = 128,
         holdout_ratio: float = 0.1,
         num_workers: int = 0,
+        class_weights: list[float] | Literal["balanced"] | None = None,
         predict_path: str | None = None,
         trained: Trained | None = None,
         seed: int = 0,
@@ -88,6 +93,7 @@ class THUCNewsDataModule(LightningDataModule):
         self.max_length = max_length
         self.holdout_ratio = holdout_ratio
         self.num_workers = num_workers
+        self.class_weights = class_weights
         self.predict_path = predict_path
         self.trained = trained
         self.seed = seed
@@ -120,6 +126,30 @@ class THUCNewsDataModule(LightningDataModule):
     def label_names(self) -> list[str]:
         """Class names in order, known before setup; the model takes them from here."""
         return self.trained.class_names if self.trained else self.news.labels.names
+
+    @property
+    def loss_weights(self) -> list[float] | None:
+        """Weight of each class in the training loss; the model takes them from here.
+
+        Raises:
+            ConfigError: Not one positive number for each class.
+        """
+        if self.class_weights is None or self.predict_path:
+            return None
+        names = self.label_names
+        if self.class_weights == "balanced":
+            if "train" not in self.news.records:
+                return None
+            rows = np.bincount(self.news.class_indices("train"), minlength=len(names))
+            # as scikit-learn's: the mean over rows is 1; a class without rows is never weighed
+            return [float(sum(rows) / (len(names) * max(1, count))) for count in rows]
+        weights = self.class_weights
+        if len(weights) != len(names) or not all(0 < weight < math.inf for weight in weights):
+            raise ConfigError(
+                f"data.class_weights: expected {len(names)} numbers above 0, for"
+                f" {', '.join(names)} – found {weights}"
+            )
+        return list(weights)
 
     @property
     def splits(self) -> dict[Split, int]:

@@ -36,7 +36,10 @@ class BertClassifier(LightningModule):
         warmup_ratio: Share of all optimizer steps over which the rate rises; it falls linearly
             after.
         dropout: Dropout of hidden states, attention and classifier; null keeps the model's own.
+        class_weights: Weight of each class in the training loss; set by data.class_weights.
     """
+
+    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class BertClassifier(LightningModule):
         weight_decay: float = 0.01,
         warmup_ratio: float = 0.1,
         dropout: float | None = None,
+        class_weights: list[float] | None = None,
     ) -> None:
         super().__init__()
         _check_ranges(learning_rate, weight_decay, warmup_ratio, dropout)
@@ -61,6 +65,8 @@ class BertClassifier(LightningModule):
         self.weight_decay = weight_decay
         self.warmup_ratio = warmup_ratio
         self.network, self.backbone_note = build_network(self.backbone, class_names, dropout)
+        weights = None if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
         self._tokenizer_files = tokenizer_files(self.backbone.tokenizer)
         self.metrics = EvaluationMetrics(len(class_names))
         self.results: dict[str, dict[str, Any]] = {}
@@ -94,9 +100,12 @@ class BertClassifier(LightningModule):
         override_restored(optimizer.optimizer, schedule, self.learning_rate, self.weight_decay)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean cross-entropy over the batch's rows."""
+        """Return the mean cross-entropy over the batch's rows, each weighted as its class is.
+
+        Validation and test never weigh, so that their losses compare from run to run.
+        """
         logits = self(batch["input_ids"], batch["attention_mask"])
-        loss = cross_entropy(logits.float(), batch["labels"])
+        loss = cross_entropy(logits.float(), batch["labels"], weight=self.class_weights)
         self.log("train/loss", loss.detach(), batch_size=len(logits))
         return loss
 

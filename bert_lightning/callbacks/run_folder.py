@@ -1,7 +1,8 @@
-"""The folder of a run: its number, its config.yaml, and the settings that its checkpoints carry."""
+"""The folder of a run: its number, config.yaml, dropped rows, and the settings in checkpoints."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,14 @@ MACHINE_KEYS = (
     "enable_progress_bar",
     "enable_checkpointing",
 )
+DROPPED_ROWS = "dropped_rows.csv"
 
 
 class RunFolder(Callback):
     """Writes config.yaml when a run starts and puts the settings into every checkpoint.
+
+    Rows of the data that were left out are listed in dropped_rows.csv, which opens in a
+    spreadsheet.
 
     Args:
         path: ``runs/<number>``, picked by the first process; the others learn it in ``setup``.
@@ -59,6 +64,20 @@ class RunFolder(Callback):
             number = len(list(self.path.glob("config*.yaml")))
             file = self.path / f"config_resumed_{number}.yaml"
             file.write_text(self.config_yaml, encoding="utf-8")
+
+        if trainer.is_global_zero and stage == "fit":
+            self._list_dropped(trainer.datamodule.news.dropped)  # type: ignore[attr-defined]
+
+    def _list_dropped(self, faults: list[Any]) -> None:
+        if not faults:
+            return
+        # a byte order mark, without which Excel takes Chinese for Latin
+        with (self.path / DROPPED_ROWS).open("w", encoding="utf-8-sig", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["file", "line", "expected", "found"])
+            writer.writerows(
+                [fault.source, fault.line, fault.expected, fault.found] for fault in faults
+            )
 
     def _is_saved(self) -> bool:
         return any(
