@@ -13,6 +13,9 @@ PACKAGE = "bert_lightning"
 ORDER = (
     "errors",
     "data.records",
+    "data.keys",
+    "data.storage",
+    "data.record_table",
     "demo.news",
     "demo.mini_bert",
     "data.readers",
@@ -32,7 +35,7 @@ ORDER = (
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer",
     "callbacks.checkpoints callbacks.run_report",
     "trainer",
-    "benchmark.base_shape",
+    "benchmark.base_shape benchmark.pipeline",
     "cli",
     "__main__",
 )

@@ -7,6 +7,7 @@ that is killed leaves nothing that is ever opened. Files are Arrow streams and J
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -64,12 +65,13 @@ class Storage:
                 if not _is_whole(place):
                     self._build(place, text, build)
         except OSError as error:
-            if not str(error.filename or "").startswith(str(self.folder)):
+            is_full = error.errno == errno.ENOSPC
+            if not is_full and not str(error.filename or "").startswith(str(self.folder)):
                 raise
             raise DataError(
                 [
-                    f"data.cache_dir: expected a folder to write to – found {error.strerror}"
-                    f" at {error.filename}"
+                    "data.cache_dir: expected a folder to write to – found"
+                    f" {os.strerror(error.errno or 0)} at {error.filename or self.folder}"
                 ],
                 "give another folder with --data.cache_dir",
             ) from error
@@ -98,7 +100,7 @@ def _is_whole(place: Path) -> bool:
     try:
         content = json.loads((place / CONTENT).read_text(encoding="utf-8"))
         return all((place / name).stat().st_size == size for name, size in content["sizes"].items())
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_lightning.data.batching import BucketBatchSampler
+from bert_lightning.data.batching import BucketBatchSampler, padding_waste
 
 WORLDS = [1, 2, 3]
 SIZES = [
@@ -203,3 +203,137 @@ def test_overfitting_sees_the_same_batches_in_each_epoch():
     first = list(sampler)
     sampler.set_epoch(1)
     assert list(sampler) == first
+
+
+# --- a budget of tokens -------------------------------------------------------------------------
+
+BUDGET = 400
+
+
+def _budget_ranks(lengths, world_size, *, shuffle=True, epoch=0, multiple=1, budget=BUDGET):
+    """Return the batches of all ranks, each list as long as its sampler says."""
+    ranks = []
+    for rank in range(world_size):
+        sampler = BucketBatchSampler(
+            lengths,
+            7,
+            shuffle=shuffle,
+            rank=rank,
+            world_size=world_size,
+            tokens_per_batch=budget,
+            pad_to_multiple_of=multiple,
+        )
+        sampler.set_epoch(epoch)
+        ranks.append(list(sampler))
+        assert len(ranks[-1]) == len(sampler)
+    return ranks
+
+
+def _tokens(lengths, batch, multiple):
+    longest = max(int(lengths[row]) for row in batch)
+    while longest % multiple:
+        longest += 1
+    return len(batch) * longest
+
+
+@pytest.mark.parametrize("shuffle", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("world_size", WORLDS)
+@pytest.mark.parametrize("rows", [3, 4, 25, 1_003])
+def test_no_batch_is_above_the_budget_and_each_row_comes(rows, world_size, multiple, shuffle):
+    lengths = _lengths(rows)
+    ranks = _budget_ranks(lengths, world_size, shuffle=shuffle, multiple=multiple)
+    batches = _flat(ranks)
+    assert all(batches)
+    assert all(_tokens(lengths, batch, multiple) <= BUDGET for batch in batches)
+    counts = Counter(_flat(batches))
+    assert sorted(counts) == list(range(rows))
+    repeated = sum(counts.values()) - rows
+    if shuffle:
+        assert repeated < world_size
+        assert len({len(rank) for rank in ranks}) == 1
+    else:
+        assert repeated == 0
+        assert min(map(len, ranks)) >= 1
+        assert max(map(len, ranks)) - min(map(len, ranks)) <= 1
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_batches_are_as_full_as_the_budget_allows(world_size):
+    lengths = _lengths(2_000)
+    steps = list(zip(*_budget_ranks(lengths, world_size), strict=True))
+    fullness = []
+    for step in steps:
+        longest = max(int(lengths[row]) for row in _flat(step))
+        fullness.append(min(map(len, step)) == BUDGET // longest == max(map(len, step)))
+    assert fullness.count(False) <= 1  # what is left over
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_rows_are_repeated_only_where_the_last_ones_are_fewer_than_the_ranks(world_size):
+    for rows in range(world_size, 60):
+        ranks = _budget_ranks(np.full(rows, 100), world_size)  # four rows a batch
+        repeated = len(_flat(_flat(ranks))) - rows
+        left = rows % (4 * world_size)
+        assert repeated == (world_size - left if 0 < left < world_size else 0)
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_the_number_of_batches_is_the_same_in_each_epoch_but_not_the_batches(world_size):
+    lengths = _lengths(1_003)
+    epochs = [_budget_ranks(lengths, world_size, epoch=epoch) for epoch in range(4)]
+    assert len({len(rank) for ranks in epochs for rank in ranks}) == 1
+    first, second = ({frozenset(batch) for batch in _flat(ranks)} for ranks in epochs[:2])
+    assert len(first & second) < 0.1 * len(first)
+
+
+def test_batches_of_a_budget_come_neither_shortest_nor_longest_first():
+    lengths = _lengths(5_000)
+    means = [lengths[batch].mean() for batch in _budget_ranks(lengths, 1)[0]]
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
+
+
+@pytest.mark.parametrize("shuffle", [True, False], ids=["training", "evaluation"])
+def test_a_row_above_the_budget_is_a_batch_of_its_own(shuffle):
+    lengths = np.array([5, 900, 5, 401, 5])
+    (batches,) = _budget_ranks(lengths, 1, shuffle=shuffle)
+    assert sorted(map(sorted, batches)) == [[0, 2, 4], [1], [3]]
+
+
+def test_the_batch_size_does_not_bound_a_budget():
+    (batches,) = _budget_ranks(np.full(100, 4), 1)
+    assert [len(batch) for batch in batches] == [100]
+
+
+def test_rounding_counts_in_the_budget():
+    lengths = np.full(80, 17)
+    exact, rounded = (_budget_ranks(lengths, 1, multiple=multiple)[0] for multiple in (1, 8))
+    assert max(map(len, exact)) == BUDGET // 17
+    assert max(map(len, rounded)) == BUDGET // 24
+
+
+@pytest.mark.parametrize(("rows", "world_size"), [(1, 2), (2, 3)])
+@pytest.mark.parametrize("shuffle", [True, False], ids=["training", "evaluation"])
+def test_each_process_has_a_row_even_where_there_are_fewer_rows(rows, world_size, shuffle):
+    ranks = _budget_ranks(_lengths(rows), world_size, shuffle=shuffle)
+    assert [len(_flat(rank)) for rank in ranks] == [1] * world_size
+    assert set(_flat(_flat(ranks))) == set(range(rows))
+
+
+# --- waste --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("multiple", [1, 4, 8])
+def test_padding_waste_equals_a_count(multiple):
+    lengths = _lengths(100)
+    batches = _batches(100, 8, shuffle=True)
+    padded = sum(_tokens(lengths, batch, multiple) for batch in batches)
+    assert padding_waste(lengths, batches, multiple) == pytest.approx(1 - lengths.sum() / padded)
+
+
+def test_padding_waste_in_numbers():
+    lengths = np.array([4, 6, 10])
+    assert padding_waste(lengths, [[0, 1], [2]], 1) == pytest.approx(2 / 22)
+    assert padding_waste(lengths, [[0, 1], [2]], 8) == pytest.approx(12 / 32)
+    assert padding_waste(lengths, [[2]], 1) == 0.0
+    assert padding_waste(lengths, [], 1) == 0.0
