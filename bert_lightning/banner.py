@@ -41,7 +41,13 @@ def data_lines(data: Any) -> dict[str, str]:
         "data": f"{data.news.name}: {sizes}; {len(data.label_names)} classes"
         + (f" – auto: {data.reason}" if data.reason else "")
     }
-    return lines | {f"data {i}": note for i, note in enumerate(data.news.notes, start=1)}
+    files = [
+        f"{file.source}: {', '.join(filter(None, [file.encoding, file.layout]))}"
+        for file in data.news.files
+        if file.layout
+    ]
+    notes = [*files, *data.news.notes]
+    return lines | {f"data {i}": note for i, note in enumerate(notes, start=1)}
 
 
 def resume_line(source: str, checkpoint: Path) -> str:

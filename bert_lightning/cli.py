@@ -32,11 +32,13 @@ from bert_lightning.arguments import (
 )
 from bert_lightning.banner import batch_line, data_lines, model_lines, rate_line, resume_line
 from bert_lightning.callbacks.checkpoints import BestAndLast
+from bert_lightning.callbacks.data_summary import DataSummary
 from bert_lightning.callbacks.progress import progress_bar
 from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.checkpoint import BEST, CHECKPOINTS, LAST, find_checkpoint, read_checkpoint
+from bert_lightning.commands import inspect
 from bert_lightning.compatibility import check_settings
 from bert_lightning.console import Console
 from bert_lightning.data.labels import Trained
@@ -82,6 +84,8 @@ class NewsCLI(LightningCLI):
             seed_everything_default=42,
             parser_kwargs={
                 "description": "Fine-tune BERT on Chinese text classes.",
+                "epilog": f"Besides: {inspect.COMMAND}, what is in a data set and what is wrong"
+                f" with it (bert-lightning {inspect.COMMAND} --help).",
                 "exit_on_error": False,
                 "allow_abbrev": False,
                 "prog": "bert-lightning",
@@ -199,7 +203,7 @@ class NewsCLI(LightningCLI):
         banner = self._banner(precision_note or str(precision or "32-true"))
         folder = None if self.subcommand == "predict" or config.fast_dev_run else self._run_folder()
         loggers: list[Logger] | bool = False
-        callbacks: list[Callback] = []
+        callbacks: list[Callback] = [DataSummary(self.console)]
         if config.enable_progress_bar is not False:
             callbacks.append(progress_bar(self.console, config.log_every_n_steps or 50))
         if folder:
@@ -284,8 +288,11 @@ def main(args: Sequence[str] | None = None) -> int:
         Exit status: 0 done, 1 an error that the user can act on, shown on one screen.
     """
     quieten()
+    given = sys.argv[1:] if args is None else list(args)
     try:
-        NewsCLI(sys.argv[1:] if args is None else args)
+        if given[:1] == [inspect.COMMAND]:
+            return inspect.inspect_data(given[1:])
+        NewsCLI(given)
     except (BertLightningError, MisconfigurationException) as error:
         return _refuse(str(error))
     except OSError as error:

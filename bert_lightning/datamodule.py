@@ -8,22 +8,38 @@ from typing import Any, Literal
 
 import numpy as np
 from lightning.pytorch import LightningDataModule
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from bert_lightning.data.batching import BucketBatchSampler
+from bert_lightning.data.batching import BucketBatchSampler, padding_waste
+from bert_lightning.data.columnar import HUB_PREFIX
 from bert_lightning.data.columns import Columns
-from bert_lightning.data.encoding import Batch, EncodedRows, encode
+from bert_lightning.data.encoding import Batch, EncodedRows, Truncation
 from bert_lightning.data.files import check_encoding
-from bert_lightning.data.labels import Trained
+from bert_lightning.data.labels import Trained, balanced_weights
 from bert_lightning.data.layouts import LayoutName
-from bert_lightning.data.loading import BUILTIN, LoadingSettings, News, load_news
+from bert_lightning.data.loading import BUILTIN, LoadingSettings, News, load_news, read_any
 from bert_lightning.data.reading import ReadingSettings
-from bert_lightning.data.records import Record, Split
+from bert_lightning.data.records import SPLITS, Record, Split
 from bert_lightning.data.storage import Storage, default_cache_folder
 from bert_lightning.data.texts import read_texts
+from bert_lightning.data.token_store import TokenStore
 from bert_lightning.errors import ConfigError, DataError
+from bert_lightning.inspection.examination import inspect
+from bert_lightning.inspection.results import Inspection
+from bert_lightning.inspection.short_form import short_form
+from bert_lightning.inspection.subject import subject_of_files, subject_of_news
 
 PROJECT_DATA = Path(__file__).parent.parent / "data" / "thucnews"  # beside main.py
+SUMMARY = "summary.txt"
+LEAST = {
+    "batch_size": 1,
+    "max_length": 3,  # [CLS], a piece, [SEP]
+    "num_workers": 0,
+    "pad_to_multiple_of": 1,
+    "tokens_per_batch": 1,
+    "num_proc": 1,
+}
 UNKNOWN_LIMIT = 0.2  # real titles have under 1 % [UNK] pieces with a vocabulary that fits
 
 
@@ -49,6 +65,12 @@ class THUCNewsDataModule(LightningDataModule):
         holdout_ratio: Share of the train rows for each of val and test where these have no file.
         num_workers: Processes that prepare batches; 0 is fastest for rows that are tokenised
             already.
+        truncation: What is kept of a longer text: its beginning (head), its end (tail), or the
+            first quarter and the end (head_tail).
+        pad_to_multiple_of: A batch is as wide as its longest row, rounded up to a multiple of this.
+        tokens_per_batch: Instead of ``batch_size`` rows as many as fit: rows × padded length is at
+            most this on one device.
+        num_proc: Processes that tokenise a new data set; null takes all cores in this one.
         class_weights: Weight of each class in the training loss, in the order of the classes;
             ``balanced`` makes them inverse to the classes' rows; null weighs all rows alike.
         predict_path: Texts for predict: .txt (one a line), .jsonl, .csv, or - for standard input.
@@ -72,6 +94,10 @@ class THUCNewsDataModule(LightningDataModule):
         max_length: int = 128,
         holdout_ratio: float = 0.1,
         num_workers: int = 0,
+        truncation: Truncation = "head",
+        pad_to_multiple_of: int = 1,
+        tokens_per_batch: int | None = None,
+        num_proc: int | None = None,
         class_weights: list[float] | Literal["balanced"] | None = None,
         predict_path: str | None = None,
         trained: Trained | None = None,
@@ -79,20 +105,31 @@ class THUCNewsDataModule(LightningDataModule):
         cache_dir: str | None = None,
     ) -> None:
         super().__init__()
-        _check_ranges(batch_size, max_length, holdout_ratio, num_workers)
+        _check_ranges(
+            holdout_ratio,
+            batch_size=batch_size,
+            max_length=max_length,
+            num_workers=num_workers,
+            pad_to_multiple_of=pad_to_multiple_of,
+            tokens_per_batch=tokens_per_batch,
+            num_proc=num_proc,
+        )
         check_encoding(encoding)
-        self.layout = layout
-        self.encoding = encoding
-        self._columns = Columns(text_column, label_column)
+        columns = Columns(text_column, label_column)
+        self._reading = ReadingSettings(encoding, layout, columns, tuple(class_names or ()))
         self.on_bad_row = on_bad_row
         self.drop_leaked = drop_leaked
-        self.storage = Storage(Path(cache_dir) if cache_dir else default_cache_folder())
+        self.storage = Storage(
+            Path(cache_dir).expanduser() if cache_dir else default_cache_folder()
+        )
+        self.tokens = TokenStore(self.storage, max_length, truncation, pad_to_multiple_of, num_proc)
         self.path, self.reason = resolve_data_path(path)
-        self.class_names = class_names
         self.batch_size = batch_size
         self.max_length = max_length
         self.holdout_ratio = holdout_ratio
         self.num_workers = num_workers
+        self.pad_to_multiple_of = pad_to_multiple_of
+        self.tokens_per_batch = tokens_per_batch
         self.class_weights = class_weights
         self.predict_path = predict_path
         self.trained = trained
@@ -115,11 +152,8 @@ class THUCNewsDataModule(LightningDataModule):
 
     @property
     def _loading_settings(self) -> LoadingSettings:
-        reading = ReadingSettings(
-            self.encoding, self.layout, self._columns, tuple(self.class_names or ())
-        )
         return LoadingSettings(
-            reading, self.holdout_ratio, self.seed, self.on_bad_row, self.drop_leaked
+            self._reading, self.holdout_ratio, self.seed, self.on_bad_row, self.drop_leaked
         )
 
     @property
@@ -140,9 +174,7 @@ class THUCNewsDataModule(LightningDataModule):
         if self.class_weights == "balanced":
             if "train" not in self.news.records:
                 return None
-            rows = np.bincount(self.news.class_indices("train"), minlength=len(names))
-            # as scikit-learn's: the mean over rows is 1; a class without rows is never weighed
-            return [float(sum(rows) / (len(names) * max(1, count))) for count in rows]
+            return balanced_weights(self.news.class_indices("train"), len(names))
         weights = self.class_weights
         if len(weights) != len(names) or not all(0 < weight < math.inf for weight in weights):
             raise ConfigError(
@@ -156,18 +188,22 @@ class THUCNewsDataModule(LightningDataModule):
         """Rows of each split."""
         return {split: len(records) for split, records in self.news.records.items()}
 
+    def prepare_data(self) -> None:
+        """Tokenise once on each machine, so that the other processes only open files."""
+        for split in self._wanted(str(self.trainer.state.fn)):  # type: ignore[union-attr]
+            self.tokens.rows(self.news.records[split], self.news.entry, self._module.tokenizer)
+
     def setup(self, stage: str) -> None:
-        """Tokenise what a stage needs: fit (train, val), validate, test or predict."""
-        wanted: dict[str, tuple[Split, ...]] = {
-            "fit": ("train", "val"),
-            "validate": ("val",),
-            "test": ("test",),
-        }
-        for split in wanted.get(stage, ()):
-            if split not in self._rows and self.news.records.get(split):
+        """Open the rows that a stage needs: fit (train, val), validate, test or predict."""
+        for split in self._wanted(stage):
+            if split not in self._rows:
                 self._rows[split] = self._encode_split(split)
         if stage == "predict":
             self._setup_predict()
+
+    def _wanted(self, stage: str) -> list[Split]:
+        splits = {"fit": SPLITS[:2], "validate": SPLITS[1:2], "test": SPLITS[2:]}.get(stage, ())
+        return [split for split in splits if split in self.news.records]
 
     @property
     def _module(self) -> Any:
@@ -175,13 +211,8 @@ class THUCNewsDataModule(LightningDataModule):
         return self.trainer.lightning_module
 
     def _encode_split(self, split: Split) -> EncodedRows:
-        records = self.news.records[split]
-        rows = encode(
-            list(records.strings("text")),
-            self.news.class_indices(split).tolist(),
-            self._module.tokenizer,
-            self.max_length,
-        )
+        rows = self.tokens.rows(self.news.records[split], self.news.entry, self._module.tokenizer)
+        rows = rows.select(np.arange(len(rows)), self.news.class_indices(split))
         if rows.unknown_ratio > UNKNOWN_LIMIT:
             raise DataError(
                 [
@@ -203,11 +234,11 @@ class THUCNewsDataModule(LightningDataModule):
             raise DataError(
                 [f"data.predict_path: expected a file – found nothing at {path.absolute()}"]
             )
-        self.predict_records = read_texts(path, self.encoding, self._columns)
+        self.predict_records = read_texts(path, self._reading.encoding, self._reading.columns)
         if not self.predict_records:
             raise DataError([f"data.predict_path: expected texts – {path} is empty"])
         texts = [record.text for record in self.predict_records]
-        self._rows["predict"] = encode(texts, None, self._module.tokenizer, self.max_length)
+        self._rows["predict"] = self.tokens.rows_in_memory(texts, self._module.tokenizer)
 
     def expect_split(self, command: str) -> None:
         """Refuse to validate or test without rows, before anything is written.
@@ -249,12 +280,10 @@ class THUCNewsDataModule(LightningDataModule):
                 f"trainer.devices: expected at most {len(rows)}, as many as {split} has rows"
                 f" – found {self.trainer.world_size}"
             )
-        sampler = BucketBatchSampler(
+        sampler = self._sampler(
             rows.lengths,
-            self.batch_size,
             shuffle=shuffle,
             same_order=bool(self.trainer.overfit_batches),  # type: ignore[attr-defined]
-            seed=self.seed,
             rank=self.trainer.global_rank,
             world_size=self.trainer.world_size,
         )
@@ -264,6 +293,59 @@ class THUCNewsDataModule(LightningDataModule):
             collate_fn=as_it_is,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
+        )
+
+    def inspection(self, tokenizer: Any) -> Inspection:
+        """Return what is in the files and what is wrong with it; nothing is left out.
+
+        Args:
+            tokenizer: The fast tokenizer that counts the pieces.
+
+        Raises:
+            DataError: The files cannot be read at all.
+        """
+        reading = read_any(self.path, self.storage, self._reading)
+        rows = {
+            split: self.tokens.rows(records, reading.entry, tokenizer)
+            for split, records in reading.records.items()
+        }
+        subject = subject_of_files(reading, self._reading.class_names, rows, tokenizer)
+        return inspect(subject, self.max_length, self.batch_size, self._padding_waste)
+
+    def summary(self) -> list[str]:
+        """Return a few lines about the rows of a fit, counted once for the same data."""
+        key = {
+            "data": self.news.entry,
+            "rows": {split: len(records) for split, records in self.news.records.items()},
+            "settings": repr(self._loading_settings),
+            "tokens": self.tokens.key(self._module.tokenizer),
+            "batches": [self.batch_size, self.tokens_per_batch, self.pad_to_multiple_of],
+        }
+        folder = self.storage.entry("summary", key, self._write_summary)
+        return (folder / SUMMARY).read_text(encoding="utf-8").splitlines()
+
+    def _write_summary(self, folder: Path) -> None:
+        tokenizer = self._module.tokenizer
+        rows = {
+            split: self.tokens.rows(records, self.news.entry, tokenizer)
+            for split, records in self.news.records.items()
+        }
+        subject = subject_of_news(self.news, rows)
+        inspection = inspect(subject, self.max_length, self.batch_size, self._padding_waste)
+        (folder / SUMMARY).write_text("\n".join(short_form(inspection)), encoding="utf-8")
+
+    def _padding_waste(self, lengths: NDArray[np.int64], batch_size: int) -> float:
+        batches = self._sampler(lengths, shuffle=True)
+        return padding_waste(lengths, batches, self.pad_to_multiple_of)
+
+    def _sampler(self, lengths: NDArray[np.int64], **how: Any) -> BucketBatchSampler:
+        return BucketBatchSampler(
+            lengths,
+            self.batch_size,
+            seed=self.seed,
+            tokens_per_batch=self.tokens_per_batch,
+            pad_to_multiple_of=self.pad_to_multiple_of,
+            **how,
         )
 
 
@@ -278,18 +360,18 @@ def resolve_data_path(path: str) -> tuple[str, str | None]:
         if PROJECT_DATA.is_dir() and any(PROJECT_DATA.iterdir()):
             return str(PROJECT_DATA), "data/thucnews beside main.py holds data"
         return BUILTIN, "no data/thucnews beside main.py"
-    return path if path == BUILTIN else str(Path(path).absolute()), None
+    if path == BUILTIN or path.startswith(HUB_PREFIX):
+        return path, None
+    return str(Path(path).expanduser().absolute()), None
 
 
-def _check_ranges(batch_size: int, max_length: int, holdout_ratio: float, num_workers: int) -> None:
-    problems = []
-    if batch_size < 1:
-        problems.append(f"data.batch_size: expected 1 or more – found {batch_size}")
-    if max_length < 3:
-        problems.append(f"data.max_length: expected 3 or more – found {max_length}")
+def _check_ranges(holdout_ratio: float, **numbers: int | None) -> None:
+    problems = [
+        f"data.{key}: expected {LEAST[key]} or more – found {number}"
+        for key, number in numbers.items()
+        if number is not None and number < LEAST[key]
+    ]
     if not 0 < holdout_ratio < 0.5:
         problems.append(f"data.holdout_ratio: expected above 0, below 0.5 – found {holdout_ratio}")
-    if num_workers < 0:
-        problems.append(f"data.num_workers: expected 0 or more – found {num_workers}")
     if problems:
         raise ConfigError("\n".join(problems))

@@ -120,6 +120,7 @@ class RunReport(Callback):
             "truncated_rows": {
                 split: rows.truncated for split in data.splits if (rows := data.rows(split))
             },
+            "dropped_rows": len(data.news.dropped),
             "notes": data.news.notes,
             "devices": trainer.world_size,
             "steps": trainer.global_step,

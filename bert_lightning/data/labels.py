@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bert_lightning.data.checks import label_counts, lone_labels
 from bert_lightning.data.reading import Reading
 from bert_lightning.data.records import Fault, LabelTable
@@ -101,6 +104,19 @@ def _given_names(
     if reading.class_list:
         return reading.class_list.names, reading.class_list.source
     return (trained.class_names, "the checkpoint") if trained else (None, "train")
+
+
+def balanced_weights(indices: NDArray[np.int64], classes: int) -> list[float]:
+    """Return weights inverse to the rows of each class, whose mean over all rows is 1.
+
+    The formula is that of ``class_weight="balanced"`` in scikit-learn.
+
+    Args:
+        indices: Class index of each row, shape (rows,).
+        classes: Number of classes; one without rows gets a weight that is never used.
+    """
+    rows = np.bincount(indices, minlength=classes)
+    return [float(len(indices) / (classes * max(1, count))) for count in rows]
 
 
 def in_trained_order(labels: LabelTable, trained: list[str], path: str) -> LabelTable:

@@ -128,11 +128,24 @@ def load_news(
     return news
 
 
-def _builtin_news(storage: Storage, class_names: Sequence[str]) -> News:
-    labels = LabelTable(class_names or CORPUS_CLASSES)
+def read_any(path: str, storage: Storage, settings: ReadingSettings) -> Reading:
+    """Return what stands in the files of a path, or the built-in corpus in the same form.
+
+    Raises:
+        DataError: No files, or files that are no data.
+    """
+    return _builtin(storage) if path == BUILTIN else read_data(path, storage, settings)
+
+
+def _builtin(storage: Storage) -> Reading:
     version = f"built-in corpus {CORPUS_VERSION}"
     making = {split: partial(made_up_news, split) for split in SPLITS}
-    reading = stored_corpus("built-in corpus", version, storage, making)
+    return stored_corpus("built-in corpus", version, storage, making)
+
+
+def _builtin_news(storage: Storage, class_names: Sequence[str]) -> News:
+    labels = LabelTable(class_names or CORPUS_CLASSES)
+    reading = _builtin(storage)
     problems = [
         fault for rows in reading.records.values() for fault in unknown_labels(rows, labels)
     ]
@@ -151,7 +164,7 @@ def _news_of(reading: Reading, labels: LabelTable) -> News:
         reading.entry,
         reading.files,
         notes=[
-            f"{file.source}: {file.blank_lines:,} blank lines skipped"
+            f"{file.source}: blank lines skipped: {file.blank_lines:,}"
             for file in reading.files
             if file.blank_lines
         ],

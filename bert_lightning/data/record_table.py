@@ -31,11 +31,15 @@ class Records(Sequence[Record]):
         table: Columns ``text``, ``label``, ``source`` (strings), ``line``, ``text_key`` and
             ``normalised_key`` (int64; see `bert_lightning.data.keys`).
         rows: Row numbers in the table that belong to it, int64; None for all.
+        name: What the table is called among those that were read together.
     """
 
-    def __init__(self, table: pa.Table, rows: NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self, table: pa.Table, rows: NDArray[np.int64] | None = None, name: str = ""
+    ) -> None:
         self.table = table
         self.rows = np.arange(table.num_rows) if rows is None else rows
+        self.name = name
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -58,7 +62,11 @@ class Records(Sequence[Record]):
 
     def select(self, positions: NDArray[Any]) -> Records:
         """Return the records at some positions (or where a mask is true), in that order."""
-        return Records(self.table, self.rows[positions])
+        return Records(self.table, self.rows[positions], self.name)
+
+    def whole(self) -> Records:
+        """Return all records of the table, those that were not selected too."""
+        return Records(self.table, None, self.name)
 
     def strings(self, column: str) -> Iterator[Any]:
         """Yield the values of a column: ``text``, ``label`` (str or None) or ``source``."""
@@ -91,7 +99,7 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
 
 def open_records(path: Path) -> Records:
     """Open what `write_records` wrote."""
-    return Records(open_arrow(path))
+    return Records(open_arrow(path), name=path.stem)
 
 
 def records_in_memory(records: Sequence[Record]) -> Records:

@@ -1,0 +1,1 @@
+"""Commands beside those of LightningCLI; each takes an argument list and returns an exit status."""
