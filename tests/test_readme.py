@@ -14,7 +14,7 @@ READMES = ("README.md", "README.zh-CN.md")
 FIRST_LINE = "python -m pip install -e . && python main.py fit --config amp.yaml"
 TEST_LINE = 'python -m pip install -e ".[dev]" && python -m pytest'
 TITLE = "海东大学食堂试用送餐机器人"
-GROUPS = ("data", "demo", "callbacks", "benchmark")
+GROUPS = ("data", "demo", "inspection", "callbacks", "commands", "benchmark")
 
 
 def _text(name):
@@ -137,7 +137,7 @@ def test_the_tree_shows_every_module(readme):
     tree = next(block for block in _blocks(_text(readme)) if "bert_lightning/\n" in block)
     shown = set(re.findall(r"^  (\w+)\.py ", tree, re.MULTILINE))
     for group in GROUPS:
-        names = re.search(rf"^  {group}/ +([^:：\n]+)", tree, re.MULTILINE)[1]
+        names = re.search(rf"^  {group}/ .*\n((?: {{24}}.*\n)+)", tree, re.MULTILINE)[1]
         shown |= {f"{group}/{name}" for name in re.findall(r"\w+", names)}
     package = REPO / "bert_lightning"
     modules = {file.relative_to(package).with_suffix("") for file in package.rglob("*.py")}

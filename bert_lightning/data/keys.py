@@ -11,8 +11,8 @@ import unicodedata
 from hashlib import blake2b
 
 _BLANKS = re.compile(r"\s+")
-_PICTURE_PREFIX = re.compile(r"^(?:组图:|图文-|图:)")
-_EDITOR_MARKS = re.compile(r"\((?:图|组图|附图|视频|2)\)")
+_PICTURE_PREFIX = re.compile(r"^(?:组图:|图文[-:]|图:)")
+_EDITOR_MARKS = re.compile(r"\((?:图|组图|附图|视频|\d{1,2})\)")  # a number counts pages
 _NOT_WORDS = re.compile(r"[\W_]+")
 
 

@@ -68,11 +68,23 @@ class Records(Sequence[Record]):
         """Return all records of the table, those that were not selected too."""
         return Records(self.table, None, self.name)
 
-    def strings(self, column: str) -> Iterator[Any]:
-        """Yield the values of a column: ``text``, ``label`` (str or None) or ``source``."""
+    def parts(self, column: str) -> Iterator[Any]:
+        """Yield the values of a column in order as Arrow arrays of some thousand rows each."""
+        import pyarrow as pa
+
         whole = self.table.column(column)
         for start in range(0, len(self.rows), _BATCH_ROWS):
-            yield from whole.take(self.rows[start : start + _BATCH_ROWS]).to_pylist()
+            rows = self.rows[start : start + _BATCH_ROWS]
+            if np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
+                yield whole.slice(int(rows[0]), len(rows))
+            else:
+                # Arrow's take first joins all parts of a column: 2 GB for 740,000 articles
+                yield pa.array([whole[row].as_py() for row in rows.tolist()], whole.type)
+
+    def strings(self, column: str) -> Iterator[Any]:
+        """Yield the values of a column: ``text``, ``label`` (str or None) or ``source``."""
+        for part in self.parts(column):
+            yield from part.to_pylist()
 
     def numbers(self, column: str) -> NDArray[np.int64]:
         """Return ``line``, ``text_key`` or ``normalised_key``, int64 of shape (records,)."""
