@@ -37,6 +37,7 @@ COMMANDS = _commands(_text("README.md"))
 EVALUATIONS = [
     line for line in COMMANDS if line.startswith(("validate", "test", "fit --ckpt_path"))
 ]
+INSPECTIONS = [line for line in COMMANDS if line.startswith("inspect")]
 PREDICTIONS = [line for line in COMMANDS if line.startswith("predict")]
 
 
@@ -77,7 +78,7 @@ def test_both_languages_have_the_same_sections_and_table_rows():
     assert english == chinese
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line not in INSPECTIONS])
 def test_every_command_of_the_readme_parses(command, seven_runs, run_cli):
     args = shlex.split(command)
     if "--print_config" not in args:
@@ -97,6 +98,15 @@ def test_the_commands_that_take_a_checkpoint_run(
     assert status == 0, err
     assert "from runs/7/checkpoints/" in out
     assert re.search(r"(val|test)/accuracy \d\.\d{4}", out)
+
+
+@pytest.mark.parametrize("command", INSPECTIONS)
+def test_the_commands_that_inspect_run(command, news_folder, run_cli, tmp_path):
+    args = [str(news_folder) if word == "FOLDER" else word for word in shlex.split(command)]
+    status, _, err = run_cli(*args)
+    assert status == 0, err
+    page = tmp_path / (args[args.index("--output") + 1] if "--output" in args else "inspection")
+    assert (page / "inspection.html").is_file()
 
 
 @pytest.mark.parametrize("command", PREDICTIONS)

@@ -9,6 +9,8 @@ from bert_lightning.demo.mini_bert import mini_tokenizer
 from bert_lightning.inspection.examination import inspect
 from bert_lightning.inspection.results import Subject, TokenCounts
 
+IDS = {str(number): name for number, name in enumerate(CLASSES)}
+
 
 def _inspect(records=None, **options):
     return inspect(Subject("news", records or data_set(), **options))
@@ -86,7 +88,7 @@ def test_a_title_with_two_labels_is_a_fault_wherever_its_rows_stand():
 def test_ids_without_a_name_are_counted():
     rows = [(title, str(CLASSES.index(name))) for title, name in clean_rows("train")]
     records = {"train": as_records([*rows, ("第七天天气晴朗", "4"), ("第八天天气晴朗", "11")])}
-    finding = _only(_inspect(records, labels=LabelTable(CLASSES, CLASSES)), "unnamed_labels")
+    finding = _only(_inspect(records, labels=LabelTable(CLASSES, IDS)), "unnamed_labels")
     assert "expected a class id from 0 to 3 – found 2 other labels in 2 rows" in finding.message
     assert finding.examples == ["'4': 1 rows", "'11': 1 rows"]
 
@@ -142,7 +144,7 @@ def test_a_class_list_in_another_order_is_found():
         split: as_records([(t, str(CLASSES.index(n))) for t, n in clean_rows(split)])
         for split in ("train", "test")
     }
-    inspection = _inspect(ids, class_lists=lists, labels=LabelTable(CLASSES, CLASSES))
+    inspection = _inspect(ids, class_lists=lists, labels=LabelTable(CLASSES, IDS))
     assert _only(inspection, "class_lists_differ").severity == "fault"
 
 

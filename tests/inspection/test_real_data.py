@@ -30,7 +30,7 @@ def _records(folder, names, separator="\t", label_first=False):
 
 def _table(file):
     names = file.read_text(encoding="utf-8").split()
-    return LabelTable(names, names)
+    return LabelTable(names, {str(number): name for number, name in enumerate(names)})
 
 
 def _codes(inspection, severity="fault"):
