@@ -47,7 +47,7 @@ _TOUTIAO = {"separator": BANG, "columns": 5, "text": 3, "label": 2}
 _KNOWN_SHARE = 0.5  # of rows whose label is a known class
 _LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 131,072 characters
 OBJECT_START = re.compile(r"(?<!:)(?<!: )\{\s*\"")  # of an object that is no value in another one
-_JSON_LINE = re.compile(r"\s*(?:[\[{]\s*(?:[\"{]|$)|[\]}],?\s*$|\"\w+\"\s*:)")
+_JSON_LINE = re.compile(r"\s*(?:[\[{]\s*(?:[\"{]|$)|[\]}],?\s*$|\"\w+\"\s*:|.*\}\s*,\s*\{\s*\")")
 _MOST_KINDS = 20  # different labels are always plausible; more must repeat: twice on average
 
 
