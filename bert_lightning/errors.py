@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SHOWN_PROBLEMS = 20  # a screen; the rest is counted
+LONGEST_LINE = 600  # characters
 
 
 class BertLightningError(Exception):
@@ -42,7 +43,15 @@ class DataError(BertLightningError):
 
     def __init__(self, problems: Sequence[str], hint: str = "") -> None:
         self.problems = list(problems)
-        shown = self.problems[:SHOWN_PROBLEMS]
+        shown = [_shortened(problem) for problem in self.problems[:SHOWN_PROBLEMS]]
         rest = len(self.problems) - len(shown)
         lines = [*shown, *([f"… and {rest:,} more of this kind"] if rest else [])]
-        super().__init__("\n".join([*lines, *([hint] if hint else [])]))
+        hints = [_shortened(line) for line in hint.split("\n")] if hint else []
+        super().__init__("\n".join([*lines, *hints]))
+
+
+def _shortened(line: str) -> str:
+    """Return a line that a screen has room for; both ends of a problem say something."""
+    middle = " … "
+    half = (LONGEST_LINE - len(middle)) // 2
+    return line if len(line) <= LONGEST_LINE else f"{line[:half]}{middle}{line[-half:]}"

@@ -57,7 +57,8 @@ def find_class_list(folder: Path, encoding: str) -> ClassList | None:
     Raises:
         DataError: It cannot be read or holds no names.
     """
-    files = sorted(filter(is_class_file, folder.iterdir()), key=lambda file: (len(file.stem), file))
+    listed = (file for file in folder.iterdir() if is_class_file(file) and file.is_file())
+    files = sorted(listed, key=lambda file: (len(file.stem), file))
     if not files:
         return None
     first = read_class_file(files[0], encoding)
@@ -124,7 +125,7 @@ def _json_pairs(text: str, lines: Sequence[str]) -> list[Any]:
         if len(lines) > 1 and lines[1].startswith("{"):
             return [_row_pair(json.loads(line)) for line in lines]
         return _object_pairs(json.loads(text))
-    except (ValueError, StopIteration):
+    except (ValueError, TypeError, StopIteration, RecursionError):
         return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +31,31 @@ def read_parquet(
     import pyarrow as pa
     from pyarrow import parquet
 
-    try:
-        files = [parquet.ParquetFile(path) for path in paths]
-    except (pa.ArrowException, OSError) as error:
-        raise DataError([f"{paths[0]}: expected Parquet – found {error}"]) from error
-    layout = _columns_layout(files[0].schema_arrow.names, name(paths[0]), columns)
+    @contextmanager
+    def refusing(path: Path) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise DataError([f"{path}: expected Parquet – found {reason}"]) from error
+
+    files = []
+    for path in paths:
+        with refusing(path):
+            files.append(parquet.ParquetFile(path))
+    layouts = [
+        _columns_layout(file.schema_arrow.names, name(path), columns)
+        for path, file in zip(paths, files, strict=True)
+    ]
 
     def items() -> Iterator[Item]:
-        for path, file in zip(paths, files, strict=True):
-            batches = file.iter_batches(columns=_wanted(layout))
-            yield from _column_items((batch.to_pydict() for batch in batches), name(path), layout)
+        for path, file, layout in zip(paths, files, layouts, strict=True):
+            with refusing(path):
+                batches = file.iter_batches(columns=_wanted(layout))
+                rows = (batch.to_pydict() for batch in batches)
+                yield from _column_items(rows, name(path), layout)
 
-    return layout, items()
+    return layouts[0], items()
 
 
 def read_dataset(dataset: Any, source: str, columns: Columns) -> tuple[Layout, Iterator[Item]]:

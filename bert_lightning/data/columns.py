@@ -20,7 +20,7 @@ _LABEL_COLUMNS = (  # names before ids, so that CLUE's label_desc goes before it
     *("label", "labels", "target", "topic", "channel", "类别", "标签", "分类", "栏目", "频道"),
     *("label_id", "class_id"),
 )
-_SEVERAL_LABELS = re.compile(r"[^,;|，；]+[,;|，；][^,;|，；]")
+_SEVERAL_LABELS = re.compile(r"[^,;|，；][,;|，；][^,;|，；]")
 _MOST_KINDS = 20  # a few names of classes may hold a comma
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -71,6 +72,15 @@ def refusal_of(content: bytes) -> str | None:
     return None
 
 
+def readable(name: str) -> str:
+    """Return the name of a file or folder as text; archives from Windows hold names in GB18030."""
+    try:
+        name.encode(UTF_8)
+    except UnicodeEncodeError:
+        return os.fsencode(name).decode(GB18030, "replace")
+    return name
+
+
 def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     digest = hashlib.sha256()
@@ -90,7 +100,7 @@ def check_encoding(encoding: str) -> None:
         return
     try:
         is_fit = "\r\n".encode(encoding).endswith(b"\r\n") and len("\n".encode(encoding)) < 5
-    except LookupError:
+    except (LookupError, ValueError):
         is_fit = False
     if not is_fit or encoding.lower().replace("-", "").startswith(("utf16", "utf32")):
         raise ConfigError(

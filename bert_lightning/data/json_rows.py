@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_lightning.data.files import NumberedLines
-from bert_lightning.data.layouts import Layout
+from bert_lightning.data.layouts import OBJECT_START, Layout
 from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
 
-_NEXT_OBJECT = re.compile(r"\{\s*\"")
+_START_OF_ARRAY = re.compile(r"\s*\[?")
+_EXCERPT = 200  # characters, of which messages show some
 _BETWEEN_OBJECTS = re.compile(r"[\s,]*")
 
 
@@ -28,7 +29,7 @@ def read_objects(lines: NumberedLines, source: str, layout: Layout) -> Iterator[
 
 def _json_item(line: str, source: str, number: int, layout: Layout) -> Record | Fault:
     try:
-        row = json.loads(line)
+        row = json.loads(line.strip())
     except (ValueError, RecursionError) as error:
         return Fault(source, number, layout.shape, f"{error} in {shown(line)}")
     return _object_item(row, source, number, layout)
@@ -48,30 +49,41 @@ def read_array(lines: NumberedLines, source: str, layout: Layout) -> Iterator[It
     for _, line in lines:
         if isinstance(line, Fault):
             yield line
-        texts.append("" if isinstance(line, Fault) else line)
+        texts.append("" if isinstance(line, Fault) else line.strip())
     text, decoder = "\n".join(texts), json.JSONDecoder()
-    position, number, counted = text.find("[") + 1, 1, 0
-    while True:
-        position = _end_of_match(_BETWEEN_OBJECTS, text, position)
+    position, number, counted = _end_of_match(_START_OF_ARRAY, text, 0), 1, 0
+    is_closed = False
+    while (position := _end_of_match(_BETWEEN_OBJECTS, text, position)) < len(text):
         number, counted = number + text.count("\n", counted, position), position
-        if position == len(text):
-            yield Fault(source, number, "the array to end with ]", "the end of the file")
-            return
         if text[position] == "]":
-            rest = text[position + 1 :].strip()
-            if rest:
-                yield Fault(source, number, "nothing after the array", shown(rest))
-            return
-        try:
-            row, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            yield Fault(source, number, layout.shape, f"{error} in {shown(text[position:])}")
-            following = _NEXT_OBJECT.search(text, position + 1)
-            if following is None:
-                return
-            position = following.start()
+            is_closed, position = True, position + 1
+        elif is_closed:
+            rest = shown(_excerpt(text, position))
+            yield Fault(source, number, "nothing after the array", rest)
+            position = _next_object(text, position)
+            is_closed = position == len(text)
         else:
-            yield _object_item(row, source, number, layout)
+            try:
+                row, position = decoder.raw_decode(text, position)
+            except (ValueError, RecursionError) as error:
+                found = f"{error} in {shown(_excerpt(text, position))}"
+                yield Fault(source, number, layout.shape, found)
+                position = _next_object(text, position + 1)
+            else:
+                yield _object_item(row, source, number, layout)
+    if not is_closed:
+        number += text.count("\n", counted)
+        yield Fault(source, number, "the array to end with ]", "the end of the file")
+
+
+def _excerpt(text: str, position: int) -> str:
+    return text[position : position + _EXCERPT]
+
+
+def _next_object(text: str, position: int) -> int:
+    """Return where the next object begins, or the end of the text."""
+    match = OBJECT_START.search(text, position)
+    return match.start() if match else len(text)
 
 
 def _end_of_match(pattern: re.Pattern[str], text: str, position: int) -> int:

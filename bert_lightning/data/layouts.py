@@ -45,6 +45,9 @@ _SEPARATORS: dict[str, str | None] = {"tab": TAB, "blank": BLANK, "comma": COMMA
 _SEPARATOR_NAMES = {TAB: "TAB", BLANK: "blank", COMMA: "comma", BANG: "_!_", BAR_COMMA_BAR: "|,|"}
 _TOUTIAO = {"separator": BANG, "columns": 5, "text": 3, "label": 2}
 _KNOWN_SHARE = 0.5  # of rows whose label is a known class
+_LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 131,072 characters
+OBJECT_START = re.compile(r"(?<!:)(?<!: )\{\s*\"")  # of an object that is no value in another one
+_JSON_LINE = re.compile(r"\s*(?:[\[{]\s*(?:[\"{]|$)|[\]}],?\s*$|\"\w+\"\s*:|.*\}\s*,\s*\{\s*\")")
 _MOST_KINDS = 20  # different labels are always plausible; more must repeat: twice on average
 
 
@@ -135,7 +138,8 @@ def detect_layout(
     return _lines_layout(lines, name, known)
 
 
-def _lines_layout(lines: Sequence[str], name: str, known: Collection[str]) -> Layout:
+def _lines_layout(rows: Sequence[str], name: str, known: Collection[str]) -> Layout:
+    lines = [row.strip() for row in rows]  # a TAB at the end parts nothing
     if _share(lines, BANG) >= 0.5:
         fields = sorted(line.count(BANG) + 1 for line in lines)[len(lines) // 2]
         if fields >= 4:
@@ -205,13 +209,23 @@ def labels_in(lines: Sequence[str], layout: Layout) -> set[str]:
 
 def split_ends(line: str, separator: str | None, label_first: bool) -> tuple[str, str] | None:
     """Return (text, label) of a line with the label at one end, or None without a separator."""
-    row = line if separator else line.strip()
+    row = line.strip()
     split = row.split if label_first else row.rsplit
     parts = split(separator, maxsplit=1)
     if len(parts) < 2:
         return None
     first, second = parts[0].strip(), parts[1].strip()
+    if separator == COMMA:
+        first, second = _unquoted(first), _unquoted(second)
     return (second, first) if label_first else (first, second)
+
+
+def _unquoted(text: str) -> str:
+    """Take the quotes of CSV off a text that stands in them as a whole, inner ones doubled."""
+    inner = text[1:-1]
+    if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in inner.replace('""', ""):
+        return inner.replace('""', '"')
+    return text
 
 
 def _share(lines: Sequence[str], separator: str | None) -> float:
@@ -222,9 +236,25 @@ def _share(lines: Sequence[str], separator: str | None) -> float:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    if separator == COMMA and '"' in line:
-        return [cell.strip() for cell in next(csv.reader([line]), [])]
-    return [cell.strip() for cell in line.split(separator)]
+    cells = quoted_cells(line, separator)
+    return [cell.strip() for cell in (line.split(separator) if cells is None else cells)]
+
+
+def quoted_cells(line: str, separator: str) -> list[str] | None:
+    """Return the cells of a row that has quotes as CSV has them; None if it has not.
+
+    Args:
+        line: The row; a cell in quotes may hold line ends.
+        separator: What parts the cells.
+    """
+    if '"' not in line or separator not in (COMMA, TAB):
+        return None
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        rows = list(csv.reader([line], delimiter=separator, strict=True))
+    except csv.Error:  # a quote that is not closed, or goes on after it was
+        return None
+    return rows[0] if len(rows) == 1 else None
 
 
 def _table_layout(lines: Sequence[str], separator: str, name: str, columns: Columns) -> Layout:
@@ -239,15 +269,18 @@ def _table_layout(lines: Sequence[str], separator: str, name: str, columns: Colu
 
 
 def _is_json(lines: Sequence[str]) -> bool:
-    if re.match(r"\[\s*(?:\{|$)", lines[0].lstrip()):
-        return re.match(r"\[\s*\{\s*(?:\"|$)", " ".join(lines[:3]).lstrip()) is not None
-    objects = sum(line.lstrip().startswith("{") for line in lines)
-    return lines[0].lstrip().startswith("{") and 2 * objects > len(lines)
+    if re.match(r"\s*\[\s*\{\s*\"", lines[0]):
+        return True
+    # the first line alone may be damaged
+    return 2 * sum(_JSON_LINE.match(line) is not None for line in lines) > len(lines)
 
 
 def _json_layout(lines: Sequence[str], name: str, forced: str | None, columns: Columns) -> Layout:
-    is_array = forced == "json" if forced else lines[0].lstrip().startswith("[")
-    rows = list(_array_sample("\n".join(lines)) if is_array else _line_sample(lines))
+    rows = list(_line_sample(lines))
+    starts_array = lines[0].lstrip().startswith("[") or 2 * len(rows) < len(lines)
+    is_array = forced == "json" if forced else starts_array
+    if is_array:
+        rows = list(_array_sample("\n".join(map(str.strip, lines))))
     if not rows:
         raise DataError([f"{name}: expected JSON objects – found {lines[0][:60]!r}"])
     keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -259,21 +292,19 @@ def _json_layout(lines: Sequence[str], name: str, forced: str | None, columns: C
 
 
 def _array_sample(text: str) -> Iterable[dict[str, Any]]:
-    decoder, position = json.JSONDecoder(), text.find("{")
-    while position >= 0:
+    decoder, position = json.JSONDecoder(), 0
+    while start := OBJECT_START.search(text, position):
         try:
-            row, end = decoder.raw_decode(text, position)
-        except ValueError:
-            return
-        if isinstance(row, dict):
+            row, position = decoder.raw_decode(text, start.start())
             yield row
-        position = text.find("{", end)
+        except (ValueError, RecursionError):
+            position = start.end()
 
 
 def _line_sample(lines: Sequence[str]) -> Iterable[dict[str, Any]]:
     for line in lines:
         try:
-            row = json.loads(line)
+            row = json.loads(line.strip())
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):

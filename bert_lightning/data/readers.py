@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_lightning.data.files import NumberedLines, numbered_lines
 from bert_lightning.data.json_rows import read_array, read_objects
-from bert_lightning.data.layouts import COMMA, Layout, split_ends
+from bert_lightning.data.layouts import Layout, split_ends
 from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
 from bert_lightning.data.tables import read_table
 from bert_lightning.errors import DataError
@@ -39,8 +39,20 @@ def sample_lines(path: Path, encoding: str) -> list[str]:
     Raises:
         DataError: The file is unreadable, no text, or holds none.
     """
-    texts = (line for _, line in numbered_lines(path, encoding) if isinstance(line, str))
-    lines = list(islice((line for line in texts if line.strip()), _SAMPLE_LINES))
+    faults: list[Fault] = []
+
+    def texts() -> Iterator[str]:
+        for _, line in numbered_lines(path, encoding):
+            if isinstance(line, Fault):
+                faults.append(line)
+            elif line.strip():
+                yield line
+
+    lines = list(islice(texts(), _SAMPLE_LINES))
+    if not lines and faults:
+        raise DataError(
+            list(map(str, faults)), "data.encoding says how it is read; auto tells it from the data"
+        )
     if not lines:
         raise DataError([f"{path}: expected lines of text – found none"])
     return lines
@@ -61,18 +73,9 @@ def _line_item(line: str, source: str, number: int, layout: Layout) -> Record | 
         pair = split_ends(line, layout.separator, layout.label == 0)
         if pair is None:
             return Fault(source, number, layout.shape, shown(line))
-        return item_of(_unquoted(pair[0], layout), pair[1], source, number)
+        return item_of(*pair, source, number)
     cells = line.split(layout.separator)
     if len(cells) != layout.columns:
         found = f"{len(cells)}: {shown(line)}"
         return Fault(source, number, layout.shape, found)
     return item_of(cells[int(layout.text)], cells[int(layout.label or 0)], source, number)
-
-
-def _unquoted(text: str, layout: Layout) -> str:
-    """Take the quotes of CSV off a text that stands in them as a whole, inner ones doubled."""
-    inner = text[1:-1]
-    is_cell = layout.separator == COMMA and len(text) > 1 and text[0] == text[-1] == '"'
-    if is_cell and '"' not in inner.replace('""', ""):
-        return inner.replace('""', '"')
-    return text

@@ -16,7 +16,7 @@ from typing import Any
 from bert_lightning.data.classes import ClassList, find_class_list
 from bert_lightning.data.columnar import HUB_PREFIX, load_saved, read_dataset, read_parquet
 from bert_lightning.data.columns import BY_NAME, Columns
-from bert_lightning.data.files import AUTO, digest_of, encoding_of
+from bert_lightning.data.files import AUTO, digest_of, encoding_of, readable
 from bert_lightning.data.layouts import Layout, LayoutName, detect_layout, labels_in
 from bert_lightning.data.readers import read_text_file, sample_lines
 from bert_lightning.data.record_table import Records, open_records, write_records
@@ -25,7 +25,7 @@ from bert_lightning.data.sources import Source, find_sources, split_of
 from bert_lightning.data.storage import Storage
 from bert_lightning.data.trees import Tree
 
-READING_VERSION = 1  # raise it when the same file would be read differently
+READING_VERSION = 2  # raise it when the same file would be read differently
 _FACTS = "reading.json"
 
 
@@ -189,9 +189,10 @@ def _text_part(
     lines = sample_lines(path, settings.encoding)
     layout = detect_layout(lines, str(path), settings.layout, settings.columns, known)
     encoding = encoding_of(path) if settings.encoding == AUTO else settings.encoding
-    facts = _described(FileFacts(source.split, path.name, digest_of(path), encoding), layout)
+    name = readable(path.name)
+    facts = _described(FileFacts(source.split, name, digest_of(path), encoding), layout)
     state = f"{facts.digest} {encoding} {layout!r}"
-    part = _Part(facts, state, lambda: read_text_file(path, path.name, encoding, layout))
+    part = _Part(facts, state, lambda: read_text_file(path, name, encoding, layout))
     return part, labels_in(lines, layout)
 
 
@@ -203,15 +204,15 @@ def _described(facts: FileFacts, layout: Layout) -> FileFacts:
 def _tree_part(source: Source, root: Path, encoding: str) -> _Part:
     (folder,) = source.paths
     tree = Tree(folder, root, encoding)
-    facts = FileFacts(source.split, f"{folder.name}/", "", tree.encoding)
+    facts = FileFacts(source.split, f"{readable(folder.name)}/", "", tree.encoding)
     facts.layout = f"{len(tree.files):,} files of one text in folders of their class"
     return _Part(facts, tree.state(), tree.read, tree)
 
 
 def _parquet_part(source: Source, columns: Columns) -> _Part:
-    layout, items = read_parquet(source.paths, lambda path: path.name, columns)
+    layout, items = read_parquet(source.paths, lambda path: readable(path.name), columns)
     digest = "".join(digest_of(path) for path in source.paths)
-    name = ", ".join(path.name for path in source.paths)
+    name = ", ".join(readable(path.name) for path in source.paths)
     facts = _described(FileFacts(source.split, name, digest), layout)
     return _Part(facts, f"{digest} {layout!r}", lambda: items)
 

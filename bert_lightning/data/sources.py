@@ -100,6 +100,10 @@ def _is_data(file: Path) -> bool:
     return file.is_file() and not is_hidden(file) and (is_text or suffix == ".parquet")
 
 
+def _is_shard(file: Path) -> bool:
+    return _kind_of(file) == "parquet" and _SHARD.search(file.stem) is not None
+
+
 def _kind_of(file: Path) -> Kind:
     return "parquet" if file.suffix.lower() == ".parquet" else "text"
 
@@ -115,7 +119,7 @@ def _named_sources(candidates: Iterable[Path], folder: Path) -> list[Source]:
         files = by_split.get(split, [])
         exact = [file for file in files if file.stem.lower() in SPLIT_NAMES[split]]
         files = exact or files
-        if len(files) > 1 and not all(_SHARD.search(file.stem) for file in files):
+        if len(files) > 1 and not all(map(_is_shard, files)):
             listed = ", ".join(file.name for file in files)
             problems.append(f"{folder}: expected one file for {split} – found {listed}")
         if files:

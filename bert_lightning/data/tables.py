@@ -6,28 +6,28 @@ that begins with a quote never swallows the rows after it.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 
 from bert_lightning.data.files import NumberedLines
-from bert_lightning.data.layouts import COMMA, TAB, Layout
+from bert_lightning.data.layouts import COMMA, Layout, quoted_cells
 from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
 
-_LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 131,072 characters
 _LINES_OF_A_CELL = 100  # a quote that is not closed by then is a character
 
 
 def read_table(lines: NumberedLines, source: str, layout: Layout) -> Iterator[Item]:
     """Read a table with a header. A cell in quotes may hold line ends."""
     rows = _Pending(lines)
-    is_header = True
+    header = None
     for number, line in rows:
         if isinstance(line, Fault):
             yield line
         elif not line.strip():
             yield BLANK_LINE
-        elif is_header:
-            is_header = False
+        elif header is None:
+            header = line.strip()
+        elif line.strip() == header:
+            yield Fault(source, number, "a row", "the header again")
         else:
             cells = _split_cells(line, rows, layout)
             if len(cells) < layout.columns:
@@ -74,18 +74,18 @@ def _split_cells(line: str, rows: _Pending, layout: Layout) -> list[str]:
     """Return the cells of a row, with the lines that a quoted cell runs over."""
     assert layout.separator is not None
     literal = line.split(layout.separator)
-    if '"' not in line or layout.separator not in (COMMA, TAB):
+    if '"' not in line:
         return literal
-    cells = _quoted_cells(line, layout.separator)
+    text, parts = line, [line]
+    cells = quoted_cells(_without_blanks(text, layout), layout.separator)
     if cells is not None:
         return cells
-    text, parts = line, [line]
     for ahead in range(_LINES_OF_A_CELL):
         following = rows.look_ahead(ahead)
         if following is None:
             break
         text, parts = f"{text}\n{following}", [*parts, following]
-        cells = _quoted_cells(text, layout.separator)
+        cells = quoted_cells(_without_blanks(text, layout), layout.separator)
         if cells is None:
             continue
         # rows that are whole one by one only begin with a quote that is part of the title
@@ -98,18 +98,16 @@ def _split_cells(line: str, rows: _Pending, layout: Layout) -> list[str]:
     return literal
 
 
-def _quoted_cells(text: str, separator: str) -> list[str] | None:
-    csv.field_size_limit(_LONGEST_FIELD)
-    try:
-        rows = list(csv.reader([text], delimiter=separator, strict=True))
-    except csv.Error:  # a quote that is not closed, or goes on after it was
-        return None
-    return rows[0] if len(rows) == 1 else None
+def _without_blanks(text: str, layout: Layout) -> str:
+    """Return a row without the blanks at its end, which would stand behind a closing quote."""
+    return text.rstrip() if layout.separator == COMMA else text.rstrip(" ")
 
 
 def _joined(cells: list[str], layout: Layout) -> Sequence[str]:
     """Give the text the separators back that it holds without quotes: more cells than columns."""
     extra = len(cells) - layout.columns
+    if extra and layout.label == layout.columns - 1 and not "".join(cells[-extra:]).strip():
+        return cells  # nothing stands behind the label
     if not extra:
         return cells
     start = int(layout.text)

@@ -15,6 +15,7 @@ from bert_lightning.data.files import (
     decode_line,
     encoding_of_bytes,
     is_hidden,
+    readable,
     refusal_of,
 )
 from bert_lightning.data.records import Fault, Item, Record
@@ -38,7 +39,9 @@ class Tree:
     def __init__(self, folder: Path, root: Path, encoding: str) -> None:
         self.root = root
         self.files = [
-            (file, label) for label in class_folders(folder) for file in _files_of(folder / label)
+            (file, readable(label))
+            for label in class_folders(folder)
+            for file in _files_of(folder / label)
         ]
         if not self.files:
             raise DataError([f"{folder}: expected text files in folders of classes – found none"])
@@ -77,7 +80,7 @@ class Tree:
             yield _item(content, label, name, self.encoding)
 
     def _name(self, file: Path) -> str:
-        return file.relative_to(self.root).as_posix()
+        return readable(file.relative_to(self.root).as_posix())
 
 
 def class_folders(folder: Path) -> list[str]:
