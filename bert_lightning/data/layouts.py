@@ -174,12 +174,7 @@ def _ends_layout(
     if shares[first] >= _KNOWN_SHARE:
         return _ends(separator, first, f"{shares[first]:.0%} of its labels are known classes")
     kinds = {first: len(set(found)) for first, found in labels.items()}
-    if kinds[True] == kinds[False]:
-        first = not any(label.isdecimal() for label in labels[False]) and any(
-            label.isdecimal() for label in labels[True]
-        )
-    else:
-        first = kinds[True] < kinds[False]
+    first = _is_label_first(labels, kinds)
     if kinds[first] > max(_MOST_KINDS, len(labels[first]) / 2):
         return None
     ends = ("end", "beginning")
@@ -189,6 +184,17 @@ def _ends_layout(
         f"{kinds[first]} different values at the {ends[first]} of {len(labels[first])} lines,"
         f" {kinds[not first]} at the {ends[not first]}",
     )
+
+
+def _is_label_first(labels: dict[bool, list[str]], kinds: dict[bool, int]) -> bool:
+    """Tell from the values at the ends of lines, and how many kinds there are, which is a label."""
+    if kinds[True] == kinds[False]:
+        is_id = {first: any(map(str.isdecimal, found)) for first, found in labels.items()}
+        return is_id[True] and not is_id[False]
+    first = kinds[True] < kinds[False]
+    if kinds[first] == 1 and 2 * kinds[not first] <= len(labels[not first]):
+        return not first  # a word that all titles have; rows sorted by class have titles there
+    return first
 
 
 def _ends(separator: str | None, label_first: bool, reason: str) -> Layout:
