@@ -122,11 +122,12 @@ def encoding_of_bytes(probe: bytes, name: str) -> str:
     lines = [line for line in probe.splitlines() if not line.isascii()]
     if 2 * sum(_decodes(line, UTF_8) for line in lines) >= len(lines):
         return UTF_8
-    text = b"".join(line for line in lines if _decodes(line, GB18030)).decode(GB18030)
+    others = [line for line in lines if not _decodes(line, UTF_8)]
+    text = b"".join(line for line in others if _decodes(line, GB18030)).decode(GB18030)
     usual = len(text.encode("gb2312", "ignore").decode("gb2312"))
     if text and usual >= _PLAUSIBLE_SHARE * len(text):
         return GB18030
-    shown = lines[0][:24].hex(" ")
+    shown = others[0][:24].hex(" ")
     raise DataError(
         [f"{name}: expected UTF-8 or GB18030 text – found lines that are neither: {shown}"],
         "save it as UTF-8, or name its encoding in data.encoding",
