@@ -12,6 +12,7 @@ from bert_lightning.data.layouts import Layout
 from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
 
 _NEXT_OBJECT = re.compile(r"\{\s*\"")
+_BEGINNING = re.compile(r"\s*\[")
 _BETWEEN_OBJECTS = re.compile(r"[\s,]*")
 
 
@@ -49,9 +50,15 @@ def read_array(lines: NumberedLines, source: str, layout: Layout) -> Iterator[It
         if isinstance(line, Fault):
             yield line
         texts.append("" if isinstance(line, Fault) else line)
-    text, decoder = "\n".join(texts), json.JSONDecoder()
-    position, number, counted = text.find("[") + 1, 1, 0
-    while True:
+    yield from _array_items("\n".join(texts), source, layout)
+
+
+def _array_items(text: str, source: str, layout: Layout) -> Iterator[Item]:
+    decoder, number, counted = json.JSONDecoder(), 1, 0
+    position = _end_of_match(_BEGINNING, text, 0)
+    if not position:
+        yield Fault(source, 1, "a JSON array, which begins with [", shown(text))
+    while position >= 0:
         position = _end_of_match(_BETWEEN_OBJECTS, text, position)
         number, counted = number + text.count("\n", counted, position), position
         if position == len(text):
@@ -61,17 +68,21 @@ def read_array(lines: NumberedLines, source: str, layout: Layout) -> Iterator[It
             rest = text[position + 1 :].strip()
             if rest:
                 yield Fault(source, number, "nothing after the array", shown(rest))
-            return
+            position = _next_object(text, position)  # of another array that was pasted there
+            continue
         try:
             row, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             yield Fault(source, number, layout.shape, f"{error} in {shown(text[position:])}")
-            following = _NEXT_OBJECT.search(text, position + 1)
-            if following is None:
-                return
-            position = following.start()
+            position = _next_object(text, position)
         else:
             yield _object_item(row, source, number, layout)
+
+
+def _next_object(text: str, position: int) -> int:
+    """Return where the next object begins, or -1."""
+    match = _NEXT_OBJECT.search(text, position + 1)
+    return match.start() if match else -1
 
 
 def _end_of_match(pattern: re.Pattern[str], text: str, position: int) -> int:
