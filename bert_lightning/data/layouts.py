@@ -44,6 +44,7 @@ BLANK, TAB, COMMA, BANG, BAR_COMMA_BAR = None, "\t", ",", "_!_", "|,|"
 _SEPARATORS: dict[str, str | None] = {"tab": TAB, "blank": BLANK, "comma": COMMA, "bang": BANG}
 _SEPARATOR_NAMES = {TAB: "TAB", BLANK: "blank", COMMA: "comma", BANG: "_!_", BAR_COMMA_BAR: "|,|"}
 _TOUTIAO = {"separator": BANG, "columns": 5, "text": 3, "label": 2}
+_LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 131,072 characters
 _KNOWN_SHARE = 0.5  # of rows whose label is a known class
 _MOST_KINDS = 20  # different labels are always plausible; more must repeat: twice on average
 
@@ -141,13 +142,16 @@ def _lines_layout(lines: Sequence[str], name: str, known: Collection[str]) -> La
         if fields >= 4:
             reason = f"{fields} fields, as in toutiao's files"
             return Layout("lines", **{**_TOUTIAO, "columns": fields}, reason=reason)  # type: ignore[arg-type]
-    for separator, least in ((BANG, 0.5), (TAB, 0.5), (COMMA, 0.9), (BLANK, 0.5)):
-        if _share(lines, separator) >= least:
-            layout = _ends_layout(lines, separator, known)
-            if layout:
-                return layout
-            if separator in (BANG, TAB):
-                break
+    shares = ((BANG, 0.5), (TAB, 0.5), (COMMA, 0.9), (BLANK, 0.5))
+    separators = [separator for separator, least in shares if _share(lines, separator) >= least]
+    layouts = [_known_layout(lines, separator, known) for separator in separators if known]
+    for separator in separators:
+        layouts.append(_repeating_layout(lines, separator))
+        if separator in (BANG, TAB):
+            break
+    found = next(filter(None, layouts), None)
+    if found:
+        return found
     raise DataError(
         [
             f"{name}: expected a title and a label in each line – found no end of the lines that"
@@ -158,21 +162,30 @@ def _lines_layout(lines: Sequence[str], name: str, known: Collection[str]) -> La
     )
 
 
-def _ends_layout(
-    lines: Sequence[str], separator: str | None, known: Collection[str]
-) -> Layout | None:
-    """Return the layout whose label stands at the end that is more like one, if either is."""
-    labels = {
+def _labels_at_ends(lines: Sequence[str], separator: str | None) -> dict[bool, list[str]]:
+    return {
         first: [pair[1] for line in lines if (pair := split_ends(line, separator, first))]
         for first in (False, True)
     }
+
+
+def _known_layout(
+    lines: Sequence[str], separator: str | None, known: Collection[str]
+) -> Layout | None:
+    """Return the layout whose labels are known classes, if those of one end are."""
     shares = {
         first: sum(label in known for label in found) / len(found)
-        for first, found in labels.items()
+        for first, found in _labels_at_ends(lines, separator).items()
     }
     first = shares[True] > shares[False]
-    if shares[first] >= _KNOWN_SHARE:
-        return _ends(separator, first, f"{shares[first]:.0%} of its labels are known classes")
+    if shares[first] < _KNOWN_SHARE:
+        return None
+    return _ends(separator, first, f"{shares[first]:.0%} of its labels are known classes")
+
+
+def _repeating_layout(lines: Sequence[str], separator: str | None) -> Layout | None:
+    """Return the layout whose label stands at the end that repeats more, if it is like a label."""
+    labels = _labels_at_ends(lines, separator)
     kinds = {first: len(set(found)) for first, found in labels.items()}
     first = _is_label_first(labels, kinds)
     if kinds[first] > max(_MOST_KINDS, len(labels[first]) / 2):
@@ -216,8 +229,17 @@ def split_ends(line: str, separator: str | None, label_first: bool) -> tuple[str
     parts = split(separator, maxsplit=1)
     if len(parts) < 2:
         return None
-    first, second = parts[0].strip(), parts[1].strip()
+    first, second = (_unquoted(part.strip(), separator) for part in parts)
     return (second, first) if label_first else (first, second)
+
+
+def _unquoted(text: str, separator: str | None) -> str:
+    """Take the quotes of CSV off a text that stands in them as a whole, inner ones doubled."""
+    inner = text[1:-1]
+    is_cell = separator == COMMA and len(text) > 1 and text[0] == text[-1] == '"'
+    if is_cell and '"' not in inner.replace('""', ""):
+        return inner.replace('""', '"')
+    return text
 
 
 def _share(lines: Sequence[str], separator: str | None) -> float:
@@ -228,9 +250,18 @@ def _share(lines: Sequence[str], separator: str | None) -> float:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    if separator == COMMA and '"' in line:
-        return [cell.strip() for cell in next(csv.reader([line]), [])]
-    return [cell.strip() for cell in line.split(separator)]
+    cells = quoted_cells(line, separator) if separator in (COMMA, TAB) else None
+    return [cell.strip() for cell in cells or line.split(separator)]
+
+
+def quoted_cells(text: str, separator: str) -> list[str] | None:
+    """Return the cells of a row of CSV, which may run over lines, or None if it is no whole row."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        rows = list(csv.reader([text], delimiter=separator, strict=True))
+    except csv.Error:  # a quote that is not closed, or goes on after it was
+        return None
+    return rows[0] if len(rows) == 1 else None
 
 
 def _table_layout(lines: Sequence[str], separator: str, name: str, columns: Columns) -> Layout:
@@ -248,7 +279,7 @@ def _is_json(lines: Sequence[str]) -> bool:
     if re.match(r"\[\s*(?:\{|$)", lines[0].lstrip()):
         return re.match(r"\[\s*\{\s*(?:\"|$)", " ".join(lines[:3]).lstrip()) is not None
     objects = sum(line.lstrip().startswith("{") for line in lines)
-    return lines[0].lstrip().startswith("{") and 2 * objects > len(lines)
+    return 2 * objects > len(lines) and any(_line_sample(lines))
 
 
 def _json_layout(lines: Sequence[str], name: str, forced: str | None, columns: Columns) -> Layout:
@@ -269,10 +300,11 @@ def _array_sample(text: str) -> Iterable[dict[str, Any]]:
     while position >= 0:
         try:
             row, end = decoder.raw_decode(text, position)
-        except ValueError:
-            return
-        if isinstance(row, dict):
-            yield row
+        except (ValueError, RecursionError):
+            end = position + 1  # a damaged object, or the end of the sample
+        else:
+            if isinstance(row, dict):
+                yield row
         position = text.find("{", end)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_lightning.data.files import NumberedLines, numbered_lines
 from bert_lightning.data.json_rows import read_array, read_objects
-from bert_lightning.data.layouts import COMMA, Layout, split_ends
+from bert_lightning.data.layouts import Layout, split_ends
 from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
 from bert_lightning.data.tables import read_table
 from bert_lightning.errors import DataError
@@ -61,18 +61,9 @@ def _line_item(line: str, source: str, number: int, layout: Layout) -> Record | 
         pair = split_ends(line, layout.separator, layout.label == 0)
         if pair is None:
             return Fault(source, number, layout.shape, shown(line))
-        return item_of(_unquoted(pair[0], layout), pair[1], source, number)
+        return item_of(*pair, source, number)
     cells = line.split(layout.separator)
     if len(cells) != layout.columns:
         found = f"{len(cells)}: {shown(line)}"
         return Fault(source, number, layout.shape, found)
     return item_of(cells[int(layout.text)], cells[int(layout.label or 0)], source, number)
-
-
-def _unquoted(text: str, layout: Layout) -> str:
-    """Take the quotes of CSV off a text that stands in them as a whole, inner ones doubled."""
-    inner = text[1:-1]
-    is_cell = layout.separator == COMMA and len(text) > 1 and text[0] == text[-1] == '"'
-    if is_cell and '"' not in inner.replace('""', ""):
-        return inner.replace('""', '"')
-    return text

@@ -6,14 +6,12 @@ that begins with a quote never swallows the rows after it.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 
 from bert_lightning.data.files import NumberedLines
-from bert_lightning.data.layouts import COMMA, TAB, Layout
+from bert_lightning.data.layouts import COMMA, TAB, Layout, quoted_cells
 from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
 
-_LONGEST_FIELD = 2**31 - 1  # the csv module's own limit is 131,072 characters
 _LINES_OF_A_CELL = 100  # a quote that is not closed by then is a character
 
 
@@ -76,7 +74,7 @@ def _split_cells(line: str, rows: _Pending, layout: Layout) -> list[str]:
     literal = line.split(layout.separator)
     if '"' not in line or layout.separator not in (COMMA, TAB):
         return literal
-    cells = _quoted_cells(line, layout.separator)
+    cells = quoted_cells(line, layout.separator)
     if cells is not None:
         return cells
     text, parts = line, [line]
@@ -85,7 +83,7 @@ def _split_cells(line: str, rows: _Pending, layout: Layout) -> list[str]:
         if following is None:
             break
         text, parts = f"{text}\n{following}", [*parts, following]
-        cells = _quoted_cells(text, layout.separator)
+        cells = quoted_cells(text, layout.separator)
         if cells is None:
             continue
         # rows that are whole one by one only begin with a quote that is part of the title
@@ -96,15 +94,6 @@ def _split_cells(line: str, rows: _Pending, layout: Layout) -> list[str]:
             return cells
         break
     return literal
-
-
-def _quoted_cells(text: str, separator: str) -> list[str] | None:
-    csv.field_size_limit(_LONGEST_FIELD)
-    try:
-        rows = list(csv.reader([text], delimiter=separator, strict=True))
-    except csv.Error:  # a quote that is not closed, or goes on after it was
-        return None
-    return rows[0] if len(rows) == 1 else None
 
 
 def _joined(cells: list[str], layout: Layout) -> Sequence[str]:

@@ -1,3 +1,4 @@
+import csv
 import json
 
 import pytest
@@ -274,3 +275,35 @@ def test_the_labels_of_lines_are_told_to_other_files():
 )
 def test_a_row_is_described_for_messages(lines, shape):
     assert detect_layout(lines, "a").shape == shape
+
+
+def test_json_lines_whose_first_is_damaged_are_told():
+    lines = ['"sentence": "新片", "label": 1}', *(json.dumps(row) for row in OBJECTS)]
+    assert detect_layout(lines, "a.json").form == "jsonl"
+
+
+def test_a_json_array_whose_first_object_is_damaged_is_told():
+    lines = ['[{"sentence": "新片" "label": 1},', json.dumps(OBJECTS)[1:]]
+    assert detect_layout(lines, "a.json").form == "json"
+
+
+def test_a_row_of_too_many_levels_does_not_hide_the_others():
+    lines = ['[{"a": ' + "[" * 100_000 + ",", json.dumps(OBJECTS)[1:]]
+    assert detect_layout(lines, "a.json").text == "sentence"
+
+
+def test_known_labels_tell_the_separator_of_a_few_rows():
+    lines = ["甲,乙 体育", "丙,丁 娱乐"]
+    known = {"体育", "娱乐"}
+    assert _facts(detect_layout(lines, "a.txt", known=known)) == ("lines", None, 2, 0, 1)
+
+
+def test_a_header_of_tsv_may_stand_in_quotes():
+    layout = detect_layout(['"text"\t"label"', '"甲"\t"体育"'], "a.tsv")
+    assert _facts(layout) == ("table", "\t", 2, 0, 1)
+
+
+def test_a_cell_longer_than_the_csv_module_likes_does_not_matter():
+    csv.field_size_limit(131_072)
+    layout = detect_layout(["text,label", f'"{"长" * 200_000}",体育'], "a.csv")
+    assert layout.form == "table"
