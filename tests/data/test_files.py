@@ -1,7 +1,9 @@
 import codecs
 import gzip
+import os
 import pickle
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from bert_lightning.data.files import (
     digest_of,
     encoding_of,
     is_hidden,
+    name_of,
     numbered_lines,
     refusal,
 )
@@ -104,7 +107,9 @@ def test_an_encoding_that_the_user_names_is_taken(write):
     assert _texts(path, "big5") == ["電影首映會的記者們"]
 
 
-@pytest.mark.parametrize("encoding", ["auto", "utf-8", "utf8", "GB18030", "gbk", "big5", "latin-1"])
+@pytest.mark.parametrize(
+    "encoding", ["auto", "utf-8", "utf8", "GB18030", "gbk", "big5", "latin-1", "shift_jis"]
+)
 def test_encodings_built_on_ascii_are_accepted(encoding):
     check_encoding(encoding)
 
@@ -170,3 +175,40 @@ def test_the_digest_is_that_of_the_content(write):
         write(name, text) for name, text in (("a", "甲"), ("b", "甲"), ("c", "乙"))
     )
     assert digest_of(first) == digest_of(same) != digest_of(other)
+
+
+# --- found by trying --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+@pytest.mark.parametrize("shift", range(4))
+def test_one_line_longer_than_the_probe_has_an_encoding(write, encoding, shift):
+    path = write("a.json", "a" * shift + "雪豹队逆转" * 500_000, encoding)
+    assert path.stat().st_size > 4 << 20
+    assert encoding_of(path) == encoding
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_pickles_of_each_protocol_are_told(write, protocol):
+    reason = refusal(write("a.txt", pickle.dumps({"a": 1}, protocol)))
+    assert reason.startswith("a Python pickle, which is never opened")
+
+
+@pytest.mark.parametrize(
+    "title", ["Not found: 雪豹队", "404 Not Found 新片上映", "Access denied 首映", "Bad gateway"]
+)
+def test_a_headline_that_begins_as_an_error_message_is_data(write, title):
+    assert refusal(write("a.txt", f"{title}\t娱乐\n雪豹队\t体育\n")) is None
+    assert refusal(write("a.csv", f"{title},娱乐\n" + "雪豹队,体育\n" * 50)) is None
+
+
+@pytest.mark.parametrize("encoding", ["undefined", "a\0b", "punycode"])
+def test_encodings_that_cannot_be_used_are_refused(encoding):
+    with pytest.raises(ConfigError, match=r"data\.encoding"):
+        check_encoding(encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+def test_names_of_files_are_text_whatever_bytes_they_are(encoding):
+    assert name_of(Path(os.fsdecode("news/体育.txt".encode(encoding)))) == "news/体育.txt"
+    assert name_of(Path(os.fsdecode(b"a\xff.txt"))) == "a\ufffd.txt"
