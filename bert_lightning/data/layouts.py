@@ -54,7 +54,8 @@ class Layout:
     """How a file holds texts and labels.
 
     Args:
-        form: ``lines`` of text and label, ``table`` with a header, ``json`` array, ``jsonl``.
+        form: ``lines`` of text and label, ``table`` with a header, ``json`` array, ``jsonl``, or
+            ``columns`` of Parquet and datasets.
         separator: What parts the fields of a line; None for blanks.
         columns: Number of fields of a line.
         text: Position of the text in a line (from 0), or its key in JSON.
@@ -62,7 +63,7 @@ class Layout:
         reason: Why it was taken, for people.
     """
 
-    form: Literal["lines", "table", "json", "jsonl"]
+    form: Literal["lines", "table", "json", "jsonl", "columns"]
     separator: str | None
     columns: int
     text: int | str
@@ -76,6 +77,8 @@ class Layout:
             return f"a JSON array of objects with {self._keys}"
         if self.form == "jsonl":
             return f"one JSON object a line with {self._keys}"
+        if self.form == "columns":
+            return f"{self.columns} columns"
         name = _SEPARATOR_NAMES[self.separator]
         if self.columns == 2:
             fields = ["title", "label"] if self.text == 0 else ["label", "title"]
