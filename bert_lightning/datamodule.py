@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from bert_lightning.data.batching import BucketBatchSampler
+from bert_lightning.data.columnar import HUB_PREFIX
 from bert_lightning.data.columns import Columns
 from bert_lightning.data.encoding import Batch, EncodedRows, encode
 from bert_lightning.data.files import check_encoding
@@ -278,7 +279,8 @@ def resolve_data_path(path: str) -> tuple[str, str | None]:
         if PROJECT_DATA.is_dir() and any(PROJECT_DATA.iterdir()):
             return str(PROJECT_DATA), "data/thucnews beside main.py holds data"
         return BUILTIN, "no data/thucnews beside main.py"
-    return path if path == BUILTIN else str(Path(path).absolute()), None
+    is_no_file = path == BUILTIN or path.startswith(HUB_PREFIX)
+    return path if is_no_file else str(Path(path).absolute()), None
 
 
 def _check_ranges(batch_size: int, max_length: int, holdout_ratio: float, num_workers: int) -> None:
