@@ -112,3 +112,7 @@ def test_quotes_of_a_tsv_are_those_of_csv(rows):
 
 def test_bars_part_columns_and_leave_quotes_alone(rows):
     assert rows('label|,|ques\n体育|,|"甲",乙\n') == [(2, '"甲",乙', "体育")]
+
+
+def test_rows_that_are_whole_one_by_one_are_not_joined_by_their_quotes(rows):
+    assert rows('text,label\n"甲,体育\n乙",娱乐\n') == [(2, '"甲', "体育"), (3, '乙"', "娱乐")]
