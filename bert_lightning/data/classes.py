@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -91,9 +92,14 @@ def read_class_file(file: Path, encoding: str) -> ClassList:
             [f"{file}: expected one list of class names, each once – found {found}"],
             "one name a line, in the order of the ids",
         )
-    meanings = {
-        other: name for first, name, *more in pairs for other in (first, *more) if other is not None
-    }
+    others = [
+        (other, name)
+        for first, name, *more in pairs
+        for other in (first, *more)
+        if other is not None
+    ]
+    counts = Counter(other for other, _ in set(others))
+    meanings = {other: name for other, name in others if counts[other] == 1}
     return ClassList(names, meanings, file.name)
 
 
@@ -103,17 +109,26 @@ def _pairs_of(text: str, lines: Sequence[str]) -> list[Any]:
         return _listed(text)
     if text.startswith("{"):
         return _json_pairs(text, lines)
-    columns = [line.split() for line in lines]
-    ids = [row[0] for row in columns]
-    if all(len(row) > 1 for row in columns) and ids == [str(number) for number in range(len(ids))]:
-        return [tuple(row) for row in columns]
+    separator = "\t" if all("\t" in line for line in lines) else None
+    columns = [[cell.strip() for cell in line.split(separator)] for line in lines]
+    is_wide = all(len(row) > 1 for row in columns)
+    is_named_first = is_wide and len({row[0] for row in columns}) == len(columns)
+    for row in columns if is_named_first and _are_ids([row[-1] for row in columns]) else []:
+        row.insert(0, row.pop())  # a name and then its id
+    if is_wide and _are_ids([row[0] for row in columns]):
+        return sorted((tuple(row) for row in columns), key=lambda row: int(row[0]))
     return [(None, line) for line in lines]
+
+
+def _are_ids(cells: Sequence[str]) -> bool:
+    """Tell whether cells are the numbers from 0 in some order."""
+    return sorted(cells) == sorted(str(number) for number in range(len(cells)))
 
 
 def _listed(text: str) -> list[Any]:
     try:
         names = ast.literal_eval(text)  # JSON lists of strings are Python lists, too
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return []
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
         return [(None, name) for name in names]
@@ -138,7 +153,7 @@ def _row_pair(row: dict[str, Any]) -> tuple[str | None, str]:
 
 def _object_pairs(mapping: dict[str, Any]) -> list[Any]:
     """Read ``{"体育": 0}`` and ``{"0": "体育"}``, in the order of the ids."""
-    if all(isinstance(value, str) for value in mapping.values()):
+    if all(isinstance(value, str) and not value.isdigit() for value in mapping.values()):
         items = list(mapping.items())
     else:
         items = [(str(value), key) for key, value in mapping.items()]

@@ -70,7 +70,9 @@ def choose_columns(names: Sequence[str], where: str, columns: Columns) -> tuple[
     if problems:
         raise DataError(problems)
     lower = {name.lower(): name for name in names if name}
-    label = columns.label or next((lower[n] for n in _LABEL_COLUMNS if n in lower), None)
+    label = columns.label or next(
+        (lower[n] for n in _LABEL_COLUMNS if n in lower and lower[n] != columns.text), None
+    )
     rest = {key: value for key, value in lower.items() if value != label}
     text = columns.text or next((rest[n] for n in _TEXT_COLUMNS if n in rest), None)
     if text is None and label is not None and len(rest) == 1:

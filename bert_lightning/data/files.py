@@ -18,6 +18,7 @@ from bert_lightning.errors import ConfigError, DataError
 NumberedLines = Iterable[tuple[int, "str | Fault"]]
 AUTO = "auto"
 UTF_8, GB18030 = "utf-8", "gb18030"
+_ASCII = bytes([*b"\t\r\n", *range(0x20, 0x7F)])
 _HEAD_BYTES = 512
 _PROBE_BYTES = 4 << 20
 _PLAUSIBLE_SHARE = 0.8  # of GB18030 text lies in GB 2312 or is ASCII; of other encodings' far less
@@ -35,13 +36,17 @@ _MAGIC = {
     b"SQLite format": "an SQLite database: export it as text",
     b"%PDF": "a PDF: export it as text",
     b"\xd0\xcf\x11\xe0": "an old office document: export it as text",
-    b"\x80\x04": "a Python pickle, which is never opened: export it as text",
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        "a Python pickle, which is never opened: export it as text",
+    ),
     b"\xff\xfe": "UTF-16 text: save it as UTF-8",
     b"\xfe\xff": "UTF-16 text: save it as UTF-8",
 }
-_PAGES = (
-    *(b"<!doctype html", b"<html", b"<?xml", b"404: not found", b"404 not found", b"not found"),
-    *(b"403 forbidden", b"access denied", b"bad gateway", b"502 bad gateway"),
+_PAGES = (b"<!doctype html", b"<html", b"<?xml")
+_MESSAGES = (  # these alone in a file: a headline may begin so as well
+    *(b"404: not found", b"404 not found", b"not found", b"403 forbidden", b"access denied"),
+    *(b"bad gateway", b"502 bad gateway"),
 )
 
 
@@ -65,20 +70,24 @@ def refusal_of(content: bytes) -> str | None:
     start = head.removeprefix(codecs.BOM_UTF8).lstrip()
     if not start and len(content) <= _HEAD_BYTES:
         return "an empty file"
-    if start.lower().startswith(_PAGES):
+    is_message = len(content) <= _HEAD_BYTES and len(start.splitlines()) < 3 and b"\t" not in start
+    if start.lower().startswith((*_PAGES, *_MESSAGES) if is_message else _PAGES):
         return "a saved web page or error message: download the data again"
     if b"\x00" in head:
         return "a binary file"
     return None
 
 
-def readable(name: str) -> str:
-    """Return the name of a file or folder as text; archives from Windows hold names in GB18030."""
-    try:
-        name.encode(UTF_8)
-    except UnicodeEncodeError:
-        return os.fsencode(name).decode(GB18030, "replace")
-    return name
+def name_of(path: Path) -> str:
+    """Return a path as text that can be written; names that are no UTF-8 are taken for GB18030.
+
+    Archives that were packed on Chinese Windows are unpacked to such names.
+    """
+    raw = os.fsencode(path.as_posix())
+    for encoding in (UTF_8, GB18030):
+        if _decodes(raw, encoding):
+            return raw.decode(encoding)
+    return raw.decode(UTF_8, "replace")
 
 
 def digest_of(path: Path) -> str:
@@ -99,10 +108,10 @@ def check_encoding(encoding: str) -> None:
     if encoding == AUTO:
         return
     try:
-        is_fit = "\r\n".encode(encoding).endswith(b"\r\n") and len("\n".encode(encoding)) < 5
+        is_fit = _ASCII.decode(encoding) == _ASCII.decode("ascii")
     except (LookupError, ValueError):
         is_fit = False
-    if not is_fit or encoding.lower().replace("-", "").startswith(("utf16", "utf32")):
+    if not is_fit:
         raise ConfigError(
             "data.encoding: expected auto, utf-8, gb18030 or another encoding built on ASCII"
             f" – found {encoding!r}"
@@ -117,9 +126,22 @@ def encoding_of(path: Path) -> str:
     """
     with path.open("rb") as stream:
         probe = stream.read(_PROBE_BYTES)
-    if len(probe) == _PROBE_BYTES:
-        probe = probe[: max(probe.rfind(b"\n"), probe.rfind(b"\r")) + 1] or probe
-    return encoding_of_bytes(probe, str(path))
+    if len(probe) < _PROBE_BYTES:
+        return encoding_of_bytes(probe, name_of(path))
+    lines = probe[: max(probe.rfind(b"\n"), probe.rfind(b"\r")) + 1]
+    return encoding_of_bytes(lines or _without_cut_character(probe), name_of(path))
+
+
+def _without_cut_character(probe: bytes) -> bytes:
+    """Take off the end the bytes of a character that is not whole: of one line, as JSON can be."""
+    for encoding in (UTF_8, GB18030):
+        decoder = codecs.getincrementaldecoder(encoding)()
+        try:
+            decoder.decode(probe)
+        except UnicodeDecodeError:
+            continue
+        return probe.removesuffix(decoder.getstate()[0])
+    return probe
 
 
 def encoding_of_bytes(probe: bytes, name: str) -> str:
@@ -132,11 +154,12 @@ def encoding_of_bytes(probe: bytes, name: str) -> str:
     lines = [line for line in probe.splitlines() if not line.isascii()]
     if 2 * sum(_decodes(line, UTF_8) for line in lines) >= len(lines):
         return UTF_8
-    text = b"".join(line for line in lines if _decodes(line, GB18030)).decode(GB18030)
+    others = [line for line in lines if not _decodes(line, UTF_8)]
+    text = b"".join(line for line in others if _decodes(line, GB18030)).decode(GB18030)
     usual = len(text.encode("gb2312", "ignore").decode("gb2312"))
     if text and usual >= _PLAUSIBLE_SHARE * len(text):
         return GB18030
-    shown = lines[0][:24].hex(" ")
+    shown = others[0][:24].hex(" ")
     raise DataError(
         [f"{name}: expected UTF-8 or GB18030 text – found lines that are neither: {shown}"],
         "save it as UTF-8, or name its encoding in data.encoding",
@@ -167,13 +190,15 @@ def numbered_lines(
     try:
         meaning = refusal(path)
         if meaning:
-            raise DataError([f"{path}: expected text data – found {meaning}"])
+            raise DataError([f"{name_of(path)}: expected text data – found {meaning}"])
         name = encoding_of(path) if encoding == AUTO else encoding
         with path.open("rb") as stream:
             for number, line in enumerate(_split_lines(stream), start=1):
-                yield number, decode_line(line, name, source or str(path), number)
+                yield number, decode_line(line, name, source or name_of(path), number)
     except OSError as error:
-        raise DataError([f"{path}: expected a readable file – found {error.strerror}"]) from error
+        raise DataError(
+            [f"{name_of(path)}: expected a readable file – found {error.strerror}"]
+        ) from error
 
 
 def _split_lines(stream: Iterable[bytes]) -> Iterator[bytes]:

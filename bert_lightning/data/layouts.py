@@ -56,7 +56,8 @@ class Layout:
     """How a file holds texts and labels.
 
     Args:
-        form: ``lines`` of text and label, ``table`` with a header, ``json`` array, ``jsonl``.
+        form: ``lines`` of text and label, ``table`` with a header, ``json`` array, ``jsonl``, or
+            ``columns`` of Parquet and datasets.
         separator: What parts the fields of a line; None for blanks.
         columns: Number of fields of a line.
         text: Position of the text in a line (from 0), or its key in JSON.
@@ -64,7 +65,7 @@ class Layout:
         reason: Why it was taken, for people.
     """
 
-    form: Literal["lines", "table", "json", "jsonl"]
+    form: Literal["lines", "table", "json", "jsonl", "columns"]
     separator: str | None
     columns: int
     text: int | str
@@ -78,6 +79,8 @@ class Layout:
             return f"a JSON array of objects with {self._keys}"
         if self.form == "jsonl":
             return f"one JSON object a line with {self._keys}"
+        if self.form == "columns":
+            return f"{self.columns} columns"
         name = _SEPARATOR_NAMES[self.separator]
         if self.columns == 2:
             fields = ["title", "label"] if self.text == 0 else ["label", "title"]
@@ -145,13 +148,16 @@ def _lines_layout(rows: Sequence[str], name: str, known: Collection[str]) -> Lay
         if fields >= 4:
             reason = f"{fields} fields, as in toutiao's files"
             return Layout("lines", **{**_TOUTIAO, "columns": fields}, reason=reason)  # type: ignore[arg-type]
-    for separator, least in ((BANG, 0.5), (TAB, 0.5), (COMMA, 0.9), (BLANK, 0.5)):
-        if _share(lines, separator) >= least:
-            layout = _ends_layout(lines, separator, known)
-            if layout:
-                return layout
-            if separator in (BANG, TAB):
-                break
+    shares = ((BANG, 0.5), (TAB, 0.5), (COMMA, 0.9), (BLANK, 0.5))
+    separators = [separator for separator, least in shares if _share(lines, separator) >= least]
+    layouts = [_known_layout(lines, separator, known) for separator in separators if known]
+    for separator in separators:
+        layouts.append(_repeating_layout(lines, separator))
+        if separator in (BANG, TAB):
+            break
+    found = next(filter(None, layouts), None)
+    if found:
+        return found
     raise DataError(
         [
             f"{name}: expected a title and a label in each line – found no end of the lines that"
@@ -162,28 +168,32 @@ def _lines_layout(rows: Sequence[str], name: str, known: Collection[str]) -> Lay
     )
 
 
-def _ends_layout(
-    lines: Sequence[str], separator: str | None, known: Collection[str]
-) -> Layout | None:
-    """Return the layout whose label stands at the end that is more like one, if either is."""
-    labels = {
+def _labels_at_ends(lines: Sequence[str], separator: str | None) -> dict[bool, list[str]]:
+    return {
         first: [pair[1] for line in lines if (pair := split_ends(line, separator, first))]
         for first in (False, True)
     }
+
+
+def _known_layout(
+    lines: Sequence[str], separator: str | None, known: Collection[str]
+) -> Layout | None:
+    """Return the layout whose labels are known classes, if those of one end are."""
     shares = {
         first: sum(label in known for label in found) / len(found)
-        for first, found in labels.items()
+        for first, found in _labels_at_ends(lines, separator).items()
     }
     first = shares[True] > shares[False]
-    if shares[first] >= _KNOWN_SHARE:
-        return _ends(separator, first, f"{shares[first]:.0%} of its labels are known classes")
+    if shares[first] < _KNOWN_SHARE:
+        return None
+    return _ends(separator, first, f"{shares[first]:.0%} of its labels are known classes")
+
+
+def _repeating_layout(lines: Sequence[str], separator: str | None) -> Layout | None:
+    """Return the layout whose label stands at the end that repeats more, if it is like a label."""
+    labels = _labels_at_ends(lines, separator)
     kinds = {first: len(set(found)) for first, found in labels.items()}
-    if kinds[True] == kinds[False]:
-        first = not any(label.isdecimal() for label in labels[False]) and any(
-            label.isdecimal() for label in labels[True]
-        )
-    else:
-        first = kinds[True] < kinds[False]
+    first = _is_label_first(labels, kinds)
     if kinds[first] > max(_MOST_KINDS, len(labels[first]) / 2):
         return None
     ends = ("end", "beginning")
@@ -193,6 +203,17 @@ def _ends_layout(
         f"{kinds[first]} different values at the {ends[first]} of {len(labels[first])} lines,"
         f" {kinds[not first]} at the {ends[not first]}",
     )
+
+
+def _is_label_first(labels: dict[bool, list[str]], kinds: dict[bool, int]) -> bool:
+    """Tell from the values at the ends of lines, and how many kinds there are, which is a label."""
+    if kinds[True] == kinds[False]:
+        is_id = {first: any(map(str.isdecimal, found)) for first, found in labels.items()}
+        return is_id[True] and not is_id[False]
+    first = kinds[True] < kinds[False]
+    if kinds[first] == 1 and 2 * kinds[not first] <= len(labels[not first]):
+        return not first  # a word that all titles have; rows sorted by class have titles there
+    return first
 
 
 def _ends(separator: str | None, label_first: bool, reason: str) -> Layout:
@@ -209,21 +230,20 @@ def labels_in(lines: Sequence[str], layout: Layout) -> set[str]:
 
 def split_ends(line: str, separator: str | None, label_first: bool) -> tuple[str, str] | None:
     """Return (text, label) of a line with the label at one end, or None without a separator."""
-    row = line.strip()
+    row = line.rstrip() if separator else line.strip()  # TABs at the end are no labels
     split = row.split if label_first else row.rsplit
     parts = split(separator, maxsplit=1)
     if len(parts) < 2:
         return None
-    first, second = parts[0].strip(), parts[1].strip()
-    if separator == COMMA:
-        first, second = _unquoted(first), _unquoted(second)
+    first, second = (_unquoted(part.strip(), separator) for part in parts)
     return (second, first) if label_first else (first, second)
 
 
-def _unquoted(text: str) -> str:
+def _unquoted(text: str, separator: str | None) -> str:
     """Take the quotes of CSV off a text that stands in them as a whole, inner ones doubled."""
     inner = text[1:-1]
-    if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in inner.replace('""', ""):
+    is_cell = separator == COMMA and len(text) > 1 and text[0] == text[-1] == '"'
+    if is_cell and '"' not in inner.replace('""', ""):
         return inner.replace('""', '"')
     return text
 

@@ -184,7 +184,7 @@ def _read_news(
         news.notes += hold_out(news.records, trained.holdout_ratio, trained.seed)
     elif not trained:
         news.notes += hold_out(news.records, settings.holdout_ratio, settings.seed)
-    if settings.drop_leaked:
+    if settings.drop_leaked and not is_other:  # data to evaluate may be val and test at once
         _drop_leaked(news)
     return news
 
@@ -222,6 +222,8 @@ def _judge(news: News, bad_rows: Sequence[Fault], classes: Classes, on_bad_row: 
     if faults and on_bad_row == "error":
         names = f"the class names come from {classes.source}: {', '.join(news.labels.names)}\n"
         way_out = "mend the rows, or leave them out with data.on_bad_row: skip"
+        if classes.lone:
+            names += "list rare classes in class.txt or data.class_names\n"
         raise DataError(
             list(map(str, faults)), (names if classes.lone or unknown else "") + way_out
         )
@@ -244,6 +246,11 @@ def _drop_leaked(news: News) -> None:
             for record in records.select(leaked)
         ]
         news.records[split] = records.select(~leaked)
+        if leaked.all() and len(leaked):
+            raise DataError(
+                [f"{news.name}: expected rows of {split} that later splits lack – found none"],
+                "leave data.drop_leaked out, or give files with other titles",
+            )
         if leaked.any():
             news.notes.append(
                 f"{np.count_nonzero(leaked):,} rows of {split} left out, since later splits have"

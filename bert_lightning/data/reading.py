@@ -16,14 +16,15 @@ from typing import Any
 from bert_lightning.data.classes import ClassList, find_class_list
 from bert_lightning.data.columnar import HUB_PREFIX, load_saved, read_dataset, read_parquet
 from bert_lightning.data.columns import BY_NAME, Columns
-from bert_lightning.data.files import AUTO, digest_of, encoding_of, readable
+from bert_lightning.data.files import AUTO, digest_of, encoding_of, name_of
 from bert_lightning.data.layouts import Layout, LayoutName, detect_layout, labels_in
 from bert_lightning.data.readers import read_text_file, sample_lines
 from bert_lightning.data.record_table import Records, open_records, write_records
-from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, Split
-from bert_lightning.data.sources import Source, find_sources, split_of
+from bert_lightning.data.records import BLANK_LINE, SPLITS, Fault, Item, Record, Split
+from bert_lightning.data.sources import SPLIT_NAMES, Source, find_sources, split_of
 from bert_lightning.data.storage import Storage
 from bert_lightning.data.trees import Tree
+from bert_lightning.errors import DataError
 
 READING_VERSION = 2  # raise it when the same file would be read differently
 _FACTS = "reading.json"
@@ -114,12 +115,16 @@ def read_data(
         DataError: No files, or files that are no data. Rows that are none are listed instead.
     """
     if path.startswith(HUB_PREFIX):
-        class_list, parts = None, _dataset_parts(path, settings.columns)
+        class_list, parts = None, _dataset_parts(path, settings.columns, needs_train)
     else:
         sources = find_sources(Path(path), needs_train)
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
         class_list = find_class_list(folder, settings.encoding)
-        parts = _parts(sources, folder, path, settings, _known_labels(class_list, settings))
+        known = _known_labels(class_list, settings)
+        if sources[0].kind == "dataset":
+            parts = _dataset_parts(path, settings.columns, needs_train)
+        else:
+            parts = _parts(sources, folder, settings, known)
     files = [(part.facts.split, part.facts.source, part.state) for part in parts]
     key = {"version": READING_VERSION, "files": files}
     place = storage.entry("records", key, lambda draft: _store(parts, draft))
@@ -165,13 +170,11 @@ def _known_labels(class_list: ClassList | None, settings: ReadingSettings) -> se
 
 
 def _parts(
-    sources: Iterable[Source], folder: Path, path: str, settings: ReadingSettings, known: set[str]
+    sources: Iterable[Source], folder: Path, settings: ReadingSettings, known: set[str]
 ) -> list[_Part]:
     parts: list[_Part] = []
     for source in sources:
-        if source.kind == "dataset":
-            parts += _dataset_parts(path, settings.columns)
-        elif source.kind == "tree":
+        if source.kind == "tree":
             parts.append(_tree_part(source, folder, settings.encoding))
         elif source.kind == "parquet":
             parts.append(_parquet_part(source, settings.columns))
@@ -187,13 +190,17 @@ def _text_part(
 ) -> tuple[_Part, set[str]]:
     path = source.paths[0]
     lines = sample_lines(path, settings.encoding)
-    layout = detect_layout(lines, str(path), settings.layout, settings.columns, known)
+    layout = detect_layout(lines, name_of(path), settings.layout, settings.columns, known)
     encoding = encoding_of(path) if settings.encoding == AUTO else settings.encoding
-    name = readable(path.name)
+    name = _file_name(path)
     facts = _described(FileFacts(source.split, name, digest_of(path), encoding), layout)
     state = f"{facts.digest} {encoding} {layout!r}"
     part = _Part(facts, state, lambda: read_text_file(path, name, encoding, layout))
     return part, labels_in(lines, layout)
+
+
+def _file_name(path: Path) -> str:
+    return name_of(Path(path.name))
 
 
 def _described(facts: FileFacts, layout: Layout) -> FileFacts:
@@ -204,32 +211,56 @@ def _described(facts: FileFacts, layout: Layout) -> FileFacts:
 def _tree_part(source: Source, root: Path, encoding: str) -> _Part:
     (folder,) = source.paths
     tree = Tree(folder, root, encoding)
-    facts = FileFacts(source.split, f"{readable(folder.name)}/", "", tree.encoding)
+    facts = FileFacts(source.split, f"{name_of(Path(folder.name))}/", "", tree.encoding)
     facts.layout = f"{len(tree.files):,} files of one text in folders of their class"
     return _Part(facts, tree.state(), tree.read, tree)
 
 
 def _parquet_part(source: Source, columns: Columns) -> _Part:
-    layout, items = read_parquet(source.paths, lambda path: readable(path.name), columns)
+    layout, items = read_parquet(source.paths, _file_name, columns)
     digest = "".join(digest_of(path) for path in source.paths)
-    name = ", ".join(readable(path.name) for path in source.paths)
+    name = ", ".join(map(_file_name, source.paths))
     facts = _described(FileFacts(source.split, name, digest), layout)
     return _Part(facts, f"{digest} {layout!r}", lambda: items)
 
 
-def _dataset_parts(path: str, columns: Columns) -> list[_Part]:
+def _dataset_parts(path: str, columns: Columns, needs_train: bool) -> list[_Part]:
     parts = []
-    for name, dataset in load_saved(path).items():
-        split = split_of(name)
-        if split is None:
-            continue
+    for split, (name, dataset) in _dataset_splits(path, needs_train).items():
         layout, items = read_dataset(dataset, name, columns)
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(repr(dataset.features.get(layout.label)).encode())
         for file in dataset.cache_files:
             digest.update(digest_of(Path(file["filename"])).encode())
+        if not dataset.cache_files:  # it is in memory
+            digest.update(dataset._fingerprint.encode())
         facts = _described(FileFacts(split, name, digest.hexdigest()), layout)
         parts.append(_Part(facts, f"{facts.digest} {layout!r}", lambda items=items: items))  # type: ignore[misc]
     return parts
+
+
+def _dataset_splits(path: str, needs_train: bool) -> dict[Split, tuple[str, Any]]:
+    """Return name and rows of each split of a dataset.
+
+    Raises:
+        DataError: Several for one split, or none to train on.
+    """
+    loaded = load_saved(path)
+    names = ", ".join(loaded)
+    if len(loaded) == 1 and not any(map(split_of, loaded)):
+        lone: tuple[Split, ...] = ("train",) if needs_train else ("val", "test")
+        return {split: (name, dataset) for split in lone for name, dataset in loaded.items()}
+    found: dict[Split, tuple[str, Any]] = {}
+    for split in SPLITS:
+        parts = {name: part for name, part in loaded.items() if split_of(name) == split}
+        exact = {name: part for name, part in parts.items() if name in SPLIT_NAMES[split]}
+        parts = exact or parts
+        if len(parts) > 1:
+            raise DataError([f"{path}: expected one split for {split} – found {', '.join(parts)}"])
+        if parts:
+            found[split] = next(iter(parts.items()))
+    if not found or (needs_train and "train" not in found):
+        raise DataError([f"{path}: expected a dataset with a train split – found {names}"])
+    return found
 
 
 def _store(parts: Iterable[_Part], draft: Path) -> None:

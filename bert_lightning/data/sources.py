@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from bert_lightning.data.classes import is_class_file
-from bert_lightning.data.files import is_hidden, refusal
+from bert_lightning.data.files import is_hidden, name_of, refusal
 from bert_lightning.data.records import SPLITS, Split
 from bert_lightning.data.trees import class_folders
 from bert_lightning.errors import DataError
@@ -20,7 +20,8 @@ SPLIT_NAMES: dict[Split, tuple[str, ...]] = {
     "test": ("test",),
 }
 _TEXT_SUFFIXES = (".txt", ".tsv", ".csv", ".json", ".jsonl")
-_SHARD = re.compile(r"-\d+-of-\d+$")
+_SHARD = re.compile(r"-(\d+)-of-(\d+)$")
+_ONE_IS_MEANT = "leave one of them there, or name it exactly train, val or test"
 _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
 
 Kind = Literal["text", "parquet", "tree", "dataset"]
@@ -119,25 +120,42 @@ def _named_sources(candidates: Iterable[Path], folder: Path) -> list[Source]:
         files = by_split.get(split, [])
         exact = [file for file in files if file.stem.lower() in SPLIT_NAMES[split]]
         files = exact or files
-        if len(files) > 1 and not all(map(_is_shard, files)):
-            listed = ", ".join(file.name for file in files)
-            problems.append(f"{folder}: expected one file for {split} – found {listed}")
+        problems += _file_problems(files, split, folder)
         if files:
             sources.append(Source(split, _kind_of(files[0]), tuple(files)))
     if problems:
-        raise DataError(problems, "leave one of them there, or name it exactly train, val or test")
+        raise DataError(problems, _ONE_IS_MEANT)
     return sources
+
+
+def _file_problems(files: Sequence[Path], split: Split, folder: Path) -> list[str]:
+    """Tell files of which only one can be meant, and parts of Parquet that are not all there."""
+    shards = [_SHARD.search(file.stem) for file in files]
+    numbers = [(int(shard[1]), int(shard[2])) for shard in shards if shard]
+    listed = ", ".join(name_of(Path(file.name)) for file in files)
+    is_parquet = all(file.suffix.lower() == ".parquet" for file in files)
+    if len(files) > 1 and not (is_parquet and len(numbers) == len(files)):
+        return [f"{folder}: expected one file for {split} – found {listed}"]
+    if is_parquet and numbers and numbers != [(n, len(files)) for n in range(len(files))]:
+        return [f"{folder}: expected all parts of {split}, and no others – found {listed}"]
+    return []
 
 
 def _tree_sources(folder: Path, lone: Iterable[Split]) -> list[Source]:
     """Find split/class/file or class/file."""
     splits = {child: split_of(child.name) for child in sorted(folder.iterdir()) if child.is_dir()}
-    sources = [
-        Source(split, "tree", (child,))
-        for wanted in SPLITS
-        for child, split in splits.items()
-        if split == wanted and class_folders(child)
-    ]
+    problems, sources = [], []
+    for wanted in SPLITS:
+        children = [child for child, split in splits.items() if split == wanted]
+        folders = [child for child in children if class_folders(child)]
+        exact = [child for child in folders if child.name.lower() in SPLIT_NAMES[wanted]]
+        folders = exact or folders
+        if len(folders) > 1:
+            listed = ", ".join(name_of(Path(child.name)) for child in folders)
+            problems.append(f"{folder}: expected one folder for {wanted} – found {listed}")
+        sources += [Source(wanted, "tree", (child,)) for child in folders]
+    if problems:
+        raise DataError(problems, _ONE_IS_MEANT)
     if sources:
         return sources
     if len(class_folders(folder)) > 1:
@@ -149,8 +167,8 @@ def _listing(folder: Path) -> str:
     """Name what is in a folder, and what those files are that are no data."""
     names = []
     for child in sorted(folder.iterdir()):
-        meaning = refusal(child) if child.is_file() else None
-        names.append(f"{child.name} ({meaning})" if meaning else child.name)
+        name, meaning = name_of(Path(child.name)), refusal(child) if child.is_file() else None
+        names.append(f"{name} ({meaning})" if meaning else name)
     return (
         ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
         or "an empty folder"

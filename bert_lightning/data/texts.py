@@ -43,8 +43,6 @@ def read_texts(path: Path, encoding: str, columns: Columns) -> list[Record]:
 
 def _rows(path: Path, encoding: str, columns: Columns) -> Iterable[Item]:
     lines = sample_lines(path, encoding)
-    if not lines:
-        return []
     is_array = lines[0].lstrip().startswith("[")
     wanted = _LAYOUTS.get(path.suffix.lower(), "json" if is_array else "jsonl")
     layout = detect_layout(lines, str(path), wanted, replace(columns, label=None))

@@ -15,7 +15,7 @@ from bert_lightning.data.files import (
     decode_line,
     encoding_of_bytes,
     is_hidden,
-    readable,
+    name_of,
     refusal_of,
 )
 from bert_lightning.data.records import Fault, Item, Record
@@ -39,9 +39,7 @@ class Tree:
     def __init__(self, folder: Path, root: Path, encoding: str) -> None:
         self.root = root
         self.files = [
-            (file, readable(label))
-            for label in class_folders(folder)
-            for file in _files_of(folder / label)
+            (file, label) for label in class_folders(folder) for file in _files_of(folder / label)
         ]
         if not self.files:
             raise DataError([f"{folder}: expected text files in folders of classes – found none"])
@@ -62,7 +60,7 @@ class Tree:
         for file, _ in self.files:
             info = file.stat()
             entry = f"{self._name(file)}:{info.st_size}:{info.st_mtime_ns}:{info.st_ctime_ns}\n"
-            digest.update(entry.encode("utf-8", "surrogateescape"))
+            digest.update(entry.encode())
         return digest.hexdigest()
 
     @property
@@ -75,12 +73,12 @@ class Tree:
         for file, label in self.files:
             content = file.read_bytes()
             name = self._name(file)
-            self._digest.update(f"{name}:{len(content)}:".encode("utf-8", "surrogateescape"))
+            self._digest.update(f"{name}:{len(content)}:".encode())
             self._digest.update(content)
-            yield _item(content, label, name, self.encoding)
+            yield _item(content, name_of(Path(label)), name, self.encoding)
 
     def _name(self, file: Path) -> str:
-        return readable(file.relative_to(self.root).as_posix())
+        return name_of(file.relative_to(self.root))
 
 
 def class_folders(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ from bert_lightning.cli import main
 from bert_lightning.data.batching import BucketBatchSampler
 from bert_lightning.data.encoding import encode
 from bert_lightning.data.loading import load_news
+from bert_lightning.data.storage import Storage, default_cache_folder
 from bert_lightning.demo.mini_bert import mini_config, mini_tokenizer
 from bert_lightning.demo.news import made_up_news
 
@@ -83,7 +84,7 @@ def reference_losses(model, data, device, dtype=None):
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warmup, (STEPS - step) / (STEPS - warmup))
     )
-    news = load_news(str(data))
+    news = load_news(str(data), Storage(default_cache_folder()))
     train = news.records["train"]
     rows = encode(
         [record.text for record in train],
