@@ -26,10 +26,13 @@ ORDER = (
     "data.batching",
     "datamodule",
     "metrics",
-    "optim",
+    "optim amp nonfinite",
     "precision devices compatibility decisions console arguments loggers banner notices",
     "module",
-    "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer",
+    (
+        "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer"
+        " callbacks.amp_recorder"
+    ),
     "callbacks.checkpoints callbacks.run_report",
     "trainer",
     "benchmark.base_shape",
