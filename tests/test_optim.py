@@ -123,8 +123,7 @@ def test_the_optimizer_is_adamw_with_the_given_rate_and_decay():
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_warms_up_alike_and_goes_its_own_way(name):
-    _, schedule = optimizer = build_optimizer(_small(), 0.1, 0.01, 0.2, 10, schedule=name)
-    rates = _rates(*optimizer, 11)
+    rates = _rates(*build_optimizer(_small(), 0.1, 0.01, 0.2, 10, schedule=name), 11)
     assert rates[:3] == pytest.approx([0.05, 0.1, 0.1])
     assert rates[6] == pytest.approx(0.1 if name == "constant" else 0.05)
     assert rates[10] == pytest.approx(0.1 if name == "constant" else 0.0)
@@ -246,7 +245,7 @@ def test_the_given_rate_counts_after_a_resume_and_the_position_stays():
 
 @pytest.mark.parametrize(("stored", "given"), [(0.01, 0.2), (0.01, 0.0), (0.0, 0.01)])
 def test_the_given_decay_counts_after_a_resume(stored, given):
-    optimizer, schedule = _resumed(weight_decay=stored, given=(0.1, given))
+    optimizer, _ = _resumed(weight_decay=stored, given=(0.1, given))
     assert [group["weight_decay"] for group in optimizer.param_groups] == [given, 0.0]
 
 
