@@ -59,7 +59,10 @@ class AmpSettings:
             "growth_interval": (self.growth_interval >= 1, "1 or more"),
             "backoff_factor": (0 < self.backoff_factor < 1, "a number between 0 and 1"),
             "min_scale": (self.min_scale > 0, "more than 0"),
-            "max_consecutive_skips": (self.max_consecutive_skips >= 1, "1 or more"),
+            "max_consecutive_skips": (
+                1 <= self.max_consecutive_skips < RING_STEPS,
+                f"1 to {RING_STEPS - 1}",
+            ),
         }
         problems = [
             f"amp.{name}: expected {expected} – found {getattr(self, name)}"
@@ -160,7 +163,9 @@ class _ScaledStep(Precision):
         norm = self._norm(optimizer) if self.gradient_norm is None else self.gradient_norm
         scale = self.scaler._get_scale_async()
         used = scale.clone()
-        (found_inf,) = self.scaler._found_inf_per_device(optimizer).values()
+        found = self.scaler._found_inf_per_device(optimizer)
+        ((device, found_inf),) = found.items()
+        found[device] = found_inf.reshape(())  # FSDP's has one dimension, a fused step takes none
         self.scaler.step(optimizer, **kwargs)
         self.scaler.update()
         scale.clamp_(min=self.settings.min_scale)

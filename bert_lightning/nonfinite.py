@@ -46,7 +46,8 @@ def find_nonfinite(
         if not parameter.isfinite().all():
             return Finding("weight", name, [])
     found: list[Finding] = []
-    with torch.enable_grad(), torch.random.fork_rng(enabled=True):
+    devices = {p.device for p in network.parameters() if p.device.type == "cuda"}
+    with torch.enable_grad(), torch.random.fork_rng(list(devices)):
         losses = _run(network, row_losses, found)
         if not found and not losses.isfinite().all():
             found.append(Finding("loss", "", _rows(losses, len(losses))))

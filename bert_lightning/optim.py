@@ -297,8 +297,8 @@ def build_optimizer(
     warmup_steps = round(warmup_ratio * total_steps)
     groups = parameter_groups(network, weight_decay, learning_rate, layer_decay)
     fused = on_cuda if fused is None else fused
-    # capturable: the plain form on CUDA takes a rate on the device only so
-    kind: dict[str, Any] = {"fused": True} if fused else {"capturable": on_cuda}
+    # capturable: else the plain form takes no rate on the device, and neither can be captured
+    kind: dict[str, Any] = {"capturable": on_cuda, **({"fused": True} if fused else {})}
     optimizer = (GatedAdamW if scaled and not fused else AdamW)(groups, **kind)
     factor = SCHEDULES[schedule]
     return optimizer, UpdateSchedule(

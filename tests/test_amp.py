@@ -1,5 +1,6 @@
 """The scaled step, on the CPU: fp16 autocast and scaler exist there, too."""
 
+import functools
 import math
 
 import lightning.pytorch as L
@@ -7,97 +8,19 @@ import pytest
 import torch
 from lightning.fabric.plugins.precision.amp import _optimizer_handles_unscaling
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
+from scaled_runs import Gradients, Overflow, Rates, Scales, batches, tiny_classifier, train
 from torch import nn
 
 from bert_lightning.amp import AmpPrecision, AmpSettings, FSDPAmpPrecision, StepRing, scaler_state
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.console import Console
-from bert_lightning.demo.news import CORPUS_CLASSES
 from bert_lightning.errors import ConfigError, TrainingError
-from bert_lightning.module import BertClassifier
-
-
-class Overflow(L.Callback):
-    """Puts inf into a gradient at chosen attempts, the first of which is 1."""
-
-    def __init__(self, *attempts):
-        self.attempts = attempts
-
-    def on_after_backward(self, trainer, pl_module):
-        if trainer.global_step + 1 in self.attempts:
-            pl_module.network.classifier.weight.grad[0, 0] = math.inf
-
-
-class Scales(L.Callback):
-    """Sets the loss scale of each step: another one rounds fp16 gradients in another way."""
-
-    def __init__(self, scales):
-        self.scales = scales
-
-    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        scaler = trainer.precision_plugin.scaler
-        scaler._init_scale = self.scales[batch_idx]
-        if scaler._get_scale_async() is not None:
-            scaler._get_scale_async().fill_(self.scales[batch_idx])
-
-
-class Rates(L.Callback):
-    """Keeps learning rate and real updates after each attempt."""
-
-    def __init__(self):
-        self.rates, self.updates, self.weights = [], [], []
-
-    def on_train_batch_end(self, trainer, pl_module, *_):
-        self.rates.append(float(trainer.optimizers[0].param_groups[0]["lr"]))
-        self.updates.append(int(pl_module.update_schedule.optimizer_steps))
-        self.weights.append(pl_module.network.classifier.weight.detach().clone())
-
-
-def batches(count, rows=4, last=None):
-    generator = torch.Generator().manual_seed(3)
-    made = []
-    for number in range(count):
-        size = last if last and number == count - 1 else rows
-        made.append(
-            {
-                "input_ids": torch.randint(5, 500, (size, 12), generator=generator),
-                "attention_mask": torch.ones(size, 12, dtype=torch.int64),
-                "labels": torch.randint(0, 4, (size,), generator=generator),
-                "rows": (torch.arange(size) + 100 * number).numpy(),
-            }
-        )
-    return made
 
 
 @pytest.fixture
 def classifier(tiny_bert_folder):
     """Return a new model, the same each time."""
-
-    def make(**settings):
-        torch.manual_seed(0)
-        defaults = {"dropout": 0.0, "learning_rate": 1e-3, "schedule": "constant"}
-        return BertClassifier(
-            str(tiny_bert_folder), list(CORPUS_CLASSES), **{**defaults, **settings}
-        )
-
-    return make
-
-
-def train(model, data, *callbacks, settings=None, plugin=None, **options):
-    plugin = plugin or AmpPrecision("16-mixed", "cpu", settings or AmpSettings(init_scale=1024.0))
-    trainer = L.Trainer(
-        accelerator="cpu",
-        plugins=[plugin],
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        **{"max_epochs": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 2, **options},
-    )
-    trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=None))
-    return trainer
+    return functools.partial(tiny_classifier, tiny_bert_folder)
 
 
 # --- skipped steps ------------------------------------------------------------------------------
@@ -283,24 +206,6 @@ def test_a_short_last_window_weighs_each_row_the_same(classifier, scaled, weight
     for ours, theirs in zip(kept[0].seen, kept[1].seen, strict=True):
         near = (4e-3 if scaled else 1e-5) * float(theirs.abs().max())
         torch.testing.assert_close(ours, theirs, atol=near, rtol=0)
-
-
-class Gradients(L.Callback):
-    """Keeps what the optimizer gets."""
-
-    def __init__(self):
-        self.seen = []
-
-    def on_before_zero_grad(self, trainer, pl_module, optimizer):
-        self._keep(pl_module)
-
-    def on_train_end(self, trainer, pl_module):
-        self._keep(pl_module)
-
-    def _keep(self, pl_module):
-        grads = [p.grad.flatten() for p in pl_module.parameters() if p.grad is not None]
-        if grads:
-            self.seen.append(torch.cat(grads).clone())
 
 
 # --- settings and state -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import FSDPStrategy
 from typing_extensions import override
 
 from bert_lightning.amp import Step, StepRing
@@ -22,7 +23,7 @@ from bert_lightning.nonfinite import find_nonfinite
 
 LAST_STEPS = "amp_last_steps.csv"
 _KEPT_NUMBERS = 1000  # of skipped steps; all are counted
-_KEPT_BATCHES = 64
+_KEPT_BATCHES = 64  # steps whose batches stay on the device, for at most a logging interval
 _SHOWN = 10
 
 
@@ -131,7 +132,7 @@ class AmpRecorder(Callback):
         steps = self._ring.read(unread)
         self._attempt += unread - len(steps)
         self._read = self._ring.written
-        limit = trainer.gradient_clip_val
+        limit = _norm_limit(trainer)
         for step in steps:
             self._attempt += 1
             self._last.append((self._attempt, step))
@@ -157,7 +158,7 @@ class AmpRecorder(Callback):
 
     def _log(self, steps: list[Step], trainer: Trainer, pl_module: LightningModule) -> None:
         taken = [step for step in steps if not step.is_skipped]
-        clipped = sum(_is_clipped(step, trainer.gradient_clip_val) for step in taken)
+        clipped = sum(_is_clipped(step, _norm_limit(trainer)) for step in taken)
         values = {
             "amp/loss_scale": steps[-1].next_scale,
             "amp/skipped_steps": float(self.skipped),
@@ -204,6 +205,8 @@ class AmpRecorder(Callback):
 
     def _culprit(self, trainer: Trainer, pl_module: LightningModule) -> str:
         """Run skipped batches once more, newest first, and say what was not finite."""
+        if isinstance(trainer.strategy, FSDPStrategy):  # its processes run in step or not at all
+            return "where it began is not looked for under FSDP: take one device to find out"
         scales = {number: step.loss_scale for number, step in self._last if step.is_skipped}
         skipped = [
             (number, batch) for number, w in self._batches for batch in w if number in scales
@@ -250,6 +253,11 @@ class AmpRecorder(Callback):
             writer = csv.writer(stream)
             writer.writerow(["step", *Step._fields])
             writer.writerows([number, *step] for number, step in self._last)
+
+
+def _norm_limit(trainer: Trainer) -> float | None:
+    """Return the length to which gradients are clipped; None without, or where values are."""
+    return None if trainer.gradient_clip_algorithm == "value" else trainer.gradient_clip_val
 
 
 def _is_clipped(step: Step, limit: float | None) -> bool:
