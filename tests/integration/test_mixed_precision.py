@@ -2,10 +2,13 @@
 
 import csv
 import json
+import os
+import shutil
 
 import pytest
 import torch
 
+from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.demo.news import CORPUS_CLASSES, made_up_news
 
@@ -134,6 +137,41 @@ def test_other_frozen_layers_are_refused_on_resume(run_cli, quick):
     assert err.startswith("error: model.layer_decay, model.frozen_layers: expected those of the")
 
 
+def test_a_scaled_run_resumed_after_an_epoch_ends_at_the_same_weights(
+    run_cli, quick, fp16, tmp_path, monkeypatch
+):
+    save = BestAndLast._save
+
+    def save_and_copy(self, trainer):
+        save(self, trainer)
+        last = self.run.checkpoints / "last.ckpt"
+        shutil.copy(last, tmp_path / f"step_{trainer.global_step}.ckpt")
+
+    monkeypatch.setattr(BestAndLast, "_save", save_and_copy)
+    epochs = ["--trainer.max_epochs", "3", *fp16(2.0**20)]
+    assert run_cli("fit", *quick, "--model.dropout", "0", *epochs).status == 0
+    monkeypatch.undo()
+    assert run_cli("fit", "--ckpt_path", "step_2.ckpt", *epochs).status == 0
+    straight, resumed = (
+        read_checkpoint(tmp_path / "runs" / n / "checkpoints" / "last.ckpt") for n in ("1", "2")
+    )
+    for key in ("AmpPrecision", "lr_schedulers"):
+        assert straight[key] == resumed[key]
+    assert straight["AmpPrecision"]["scale"] < 2.0**20  # steps were skipped
+    for name, value in straight["state_dict"].items():
+        assert torch.equal(value, resumed["state_dict"][name]), name
+
+
+def test_lightnings_own_monitor_sees_the_rate(run_cli, quick, fp16, tmp_path):
+    monitor = "lightning.pytorch.callbacks.LearningRateMonitor"
+    status, _, err = run_cli(
+        *["fit", *quick, *fp16(), "--trainer.callbacks+", monitor],
+        *["--trainer.log_every_n_steps", "1"],
+    )
+    assert status == 0, err
+    assert any(name.startswith("lr-") for name in rows_of(tmp_path / "runs" / "1")[0])
+
+
 # --- options ------------------------------------------------------------------------------------
 
 
@@ -196,9 +234,11 @@ def test_checkpoints_hold_the_averaged_weights_that_were_scored(run_cli, quick, 
 # --- processes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["ddp.yaml", "ddp_static.yaml"])
+@pytest.mark.parametrize(
+    ("strategy", "windows"), [("ddp.yaml", 1), ("ddp_static.yaml", 1), ("ddp.yaml", 2)]
+)
 def test_two_processes_learn_as_one_also_where_their_rows_are_unequal(
-    run_process, tiny_bert_folder, tmp_path, strategy
+    run_process, tiny_bert_folder, tmp_path, strategy, windows
 ):
     news = tmp_path / "news"
     news.mkdir()
@@ -206,13 +246,15 @@ def test_two_processes_learn_as_one_also_where_their_rows_are_unequal(
         lines = [f"{record.text} {record.label}\n" for record in made_up_news(split)[:rows]]
         (news / f"{split}.txt").write_text("".join(lines), encoding="utf-8")
     (news / "class.txt").write_text("\n".join(CORPUS_CLASSES), encoding="utf-8")
+    rows = 32 // windows
     common = [
         *["fit", "--data.path", news, "--model.pretrained", tiny_bert_folder],
         *["--trainer.max_epochs", "2", "--trainer.precision", "32", "--model.dropout", "0"],
         *["--model.learning_rate", "2e-5", "--trainer.log_every_n_steps", "1"],
+        *["--trainer.accumulate_grad_batches", windows],
     ]
     two = ["--config", strategy, "--trainer.devices", "2"]
-    for words in (["--data.batch_size", "32"], [*two, "--data.batch_size", "16"]):
+    for words in (["--data.batch_size", rows], [*two, "--data.batch_size", rows // 2]):
         status, _, err = run_process(*common, *words)
         assert status == 0, err
     runs = [tmp_path / "runs" / number for number in ("1", "2")]
@@ -238,3 +280,39 @@ def test_two_processes_skip_the_same_steps_under_a_scaler(run_process, quick, fp
     assert report["skipped"] >= 1
     assert column(run, "train/optimizer_steps")[-1] == 4 - report["skipped"]
     assert out.count("Gradient overflow detected") == 1
+
+
+def test_a_row_that_spoils_one_of_two_processes_is_named_once(
+    run_process, tiny_bert_folder, fp16, tmp_path
+):
+    news = tmp_path / "news"
+    news.mkdir()
+    lines = [f"{record.text} {record.label}\n" for record in made_up_news("train")[:16]]
+    lines[5] = f"锌锌锌 {CORPUS_CLASSES[0]}\n"
+    (news / "train.txt").write_text("".join(lines), encoding="utf-8")
+    (news / "val.txt").write_text("".join(lines[6:]), encoding="utf-8")
+    (news / "class.txt").write_text("\n".join(CORPUS_CLASSES), encoding="utf-8")
+    (tmp_path / "spoil.py").write_text(
+        "import lightning.pytorch as L\n"
+        "from bert_lightning.demo.mini_bert import mini_tokenizer\n"
+        "class Spoil(L.Callback):\n"
+        "    def on_train_start(self, trainer, pl_module):\n"
+        "        token = mini_tokenizer()('锌')['input_ids'][1]\n"
+        "        def hook(module, args, output):\n"
+        "            return output.masked_fill((args[0] == token).unsqueeze(-1), float('nan'))\n"
+        "        embeddings = pl_module.network.bert.embeddings.word_embeddings\n"
+        "        embeddings.register_forward_hook(hook)\n",
+        encoding="utf-8",
+    )
+    status, _, err = run_process(
+        *["fit", "--data.path", news, "--model.pretrained", tiny_bert_folder, *fp16(skips=2)],
+        *["--config", "ddp.yaml", "--trainer.devices", "2", "--data.batch_size", "8"],
+        *["--trainer.callbacks+", "spoil.Spoil", "--trainer.max_epochs", "9"],
+        *["--trainer.check_val_every_n_epoch", "9", "--trainer.log_every_n_steps", "1"],
+        env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+    )
+    assert status == 1
+    assert "first not finite, at step 3: output of bert.embeddings.word_embeddings;" in err
+    assert "rows 5 of train (锌锌锌)" in err
+    last = rows_of(tmp_path / "runs" / "1", "amp_last_steps.csv")
+    assert [row["is_skipped"] for row in last] == ["True"] * 3
