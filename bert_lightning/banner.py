@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
+from bert_lightning.amp import scaler_state
 from bert_lightning.checkpoint import read_checkpoint
 
 
@@ -53,6 +54,21 @@ def data_lines(data: Any) -> dict[str, str]:
 def resume_line(source: str, checkpoint: Path) -> str:
     """Say where a run goes on."""
     return f"{source}, after step {read_checkpoint(checkpoint)['global_step']:,}"
+
+
+def scale_line(checkpoint: Path, is_scaled: bool) -> str | None:
+    """Say what becomes of the loss scale of a run that goes on, or None if there never was one.
+
+    Args:
+        checkpoint: Where it goes on from.
+        is_scaled: Whether it goes on with a loss scale, under 16-mixed.
+    """
+    state = scaler_state(read_checkpoint(checkpoint))
+    if state is None:
+        return "the run had no loss scale; it begins with amp.init_scale" if is_scaled else None
+    if is_scaled:
+        return f"loss scale {state['scale']:g} goes on, after {state['_growth_tracker']} good steps"
+    return f"the run was in 16-mixed; its loss scale {state['scale']:g} is not needed and dropped"
 
 
 def rate_line(learning_rate: float, is_automatic: bool) -> str:

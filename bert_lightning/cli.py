@@ -20,9 +20,11 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins.precision import Precision
 from typing_extensions import override
 
 from bert_lightning import __version__
+from bert_lightning.amp import AmpSettings
 from bert_lightning.arguments import (
     configs_folder,
     explain,
@@ -30,7 +32,15 @@ from bert_lightning.arguments import (
     order_arguments,
     typed_values,
 )
-from bert_lightning.banner import batch_line, data_lines, model_lines, rate_line, resume_line
+from bert_lightning.banner import (
+    batch_line,
+    data_lines,
+    model_lines,
+    rate_line,
+    resume_line,
+    scale_line,
+)
+from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.data_summary import DataSummary
 from bert_lightning.callbacks.progress import progress_bar
@@ -50,7 +60,12 @@ from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.module import BertClassifier
 from bert_lightning.notices import is_about_settings, quieten
-from bert_lightning.precision import effective_precision
+from bert_lightning.precision import (
+    MatmulSettings,
+    check_precision,
+    effective_precision,
+    precision_plugin,
+)
 from bert_lightning.runs import discard_if_empty, new_run_folder, run_of_checkpoint
 from bert_lightning.trainer import NewsTrainer
 
@@ -110,6 +125,8 @@ class NewsCLI(LightningCLI):
             default=300.0,
             help="Most seconds of training that a killed run can lose.",
         )
+        parser.add_class_arguments(AmpSettings, "amp")
+        parser.add_class_arguments(MatmulSettings, "matmul")
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
         parser.link_arguments("data.label_names", "model.class_names", apply_on="instantiate")
         parser.link_arguments("data.loss_weights", "model.class_weights", apply_on="instantiate")
@@ -164,7 +181,9 @@ class NewsCLI(LightningCLI):
             config.data.predict_path = decide_once("STDIN", standard_input_to_file)
         config.data.seed = int(config.seed_everything)  # known now, also where it is random
         trainer = config.trainer
-        check_devices(trainer.accelerator, trainer.devices, strategy_name(trainer.strategy))
+        strategy = strategy_name(trainer.strategy)
+        check_devices(trainer.accelerator, trainer.devices, strategy)
+        check_precision(trainer.precision, runs_on_cpu(trainer.accelerator), strategy)
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
         if self.checkpoint:
             config.ckpt_path = str(self.checkpoint)
@@ -201,6 +220,10 @@ class NewsCLI(LightningCLI):
         on_cpu = runs_on_cpu(config.accelerator)
         precision, precision_note = effective_precision(config.precision, on_cpu)
         banner = self._banner(precision_note or str(precision or "32-true"))
+        precision_arguments = self._precision_arguments(precision, on_cpu, config)
+        scaled = _scales(precision_arguments["plugins"])
+        if is_fit and self.checkpoint and (line := scale_line(self.checkpoint, scaled)):
+            banner["scale"] = line
         folder = None if self.subcommand == "predict" or config.fast_dev_run else self._run_folder()
         loggers: list[Logger] | bool = False
         callbacks: list[Callback] = [DataSummary(self.console)]
@@ -210,8 +233,10 @@ class NewsCLI(LightningCLI):
             banner["run"] = str(folder)
             loggers = run_loggers(config.logger, folder)
             callbacks += self._run_callbacks(folder, banner, config.enable_checkpointing)
+        if is_fit and scaled:
+            callbacks.insert(0, AmpRecorder(folder, self.console))
         trainer = super().instantiate_trainer(
-            precision=precision,
+            **precision_arguments,
             logger=loggers,
             callbacks=[*own_callbacks, *callbacks],
             enable_checkpointing=self.subcommand == "fit"
@@ -225,6 +250,20 @@ class NewsCLI(LightningCLI):
         for name, text in banner.items():
             self.console.say(f"{name:<9} {text}")
         return trainer
+
+    def _precision_arguments(self, precision: Any, on_cpu: bool, config: Any) -> dict[str, Any]:
+        """Return what the trainer takes: the plain value, or the project's plugin in its place."""
+        amp: AmpSettings = self._get(self.config_init, "amp")
+        matmul: MatmulSettings = self._get(self.config_init, "matmul")
+        amp.check()
+        matmul.apply()
+        plugins = _as_list(config.plugins)
+        if any(isinstance(plugin, Precision) for plugin in plugins):
+            return {"precision": precision, "plugins": plugins}
+        plugin = precision_plugin(precision, on_cpu, config.strategy, amp)
+        if plugin is None:
+            return {"precision": precision, "plugins": plugins or None}
+        return {"precision": None, "plugins": [*plugins, plugin]}
 
     def _run_folder(self) -> Path:
         root = Path(self._get(self.config, "trainer").default_root_dir or ".")
@@ -259,6 +298,11 @@ class NewsCLI(LightningCLI):
             is_automatic = self._get(self.config, "model").learning_rate == "auto"
             lines["rate"] = rate_line(self.model.learning_rate, is_automatic)
         return {**lines, "precision": precision}
+
+
+def _scales(plugins: list[Any] | None) -> bool:
+    """Tell whether one of the plugins scales the loss and keeps the steps for the recorder."""
+    return any(getattr(p, "scaler", None) and hasattr(p, "ring") for p in plugins or [])
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -24,6 +24,7 @@ SCORES = ("loss", "accuracy", "macro_f1")
 LOGGED_NAMES = (
     "train/loss",
     "train/learning_rate",
+    "train/optimizer_steps",
     "train/samples_per_second",
     *(f"{stage}/{score}" for stage in ("val", "test") for score in SCORES),
 )

@@ -6,20 +6,24 @@ import math
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch import LightningModule
-from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.optim.lr_scheduler import LambdaLR
 
 from bert_lightning.backbone import build_network, resolve_backbone, tokenizer_files
 from bert_lightning.checkpoint import FORMAT_VERSION
 from bert_lightning.data.encoding import Batch
 from bert_lightning.errors import CheckpointError, ConfigError, TrainingError
 from bert_lightning.metrics import SCORES, EvaluationMetrics
-from bert_lightning.optim import build_optimizer, override_restored
+from bert_lightning.optim import (
+    Schedule,
+    UpdateSchedule,
+    build_optimizer,
+    freeze_layers,
+    parameter_groups,
+)
 
 
 class BertClassifier(LightningModule):
@@ -33,13 +37,20 @@ class BertClassifier(LightningModule):
         learning_rate: Peak rate; ``auto`` is 2e-5 for pretrained weights, and what the built-in
             mini BERT needs to learn from random weights.
         weight_decay: Decay of weight matrices; biases and LayerNorm weights are never decayed.
-        warmup_ratio: Share of all optimizer steps over which the rate rises; it falls linearly
-            after.
+        warmup_ratio: Share of all optimizer steps over which the rate rises.
         dropout: Dropout of hidden states, attention and classifier; null keeps the model's own.
-        class_weights: Weight of each class in the training loss; set by data.class_weights.
+        schedule: How the rate goes on after the warm-up: ``linear`` or ``cosine`` to 0, or
+            ``constant``.
+        layer_decay: Rate of a layer over the rate of the layer above it; 1 is one rate for all.
+        frozen_layers: Number of encoder layers, from the lowest, that are not trained, with the
+            embeddings below them; 0 trains all.
+        label_smoothing: Share of a label that is spread over all classes in training.
+        class_weights: What a row of each class counts in the training loss; set by
+            data.class_weights. The loss is still divided by the number of rows.
+        gradient_checkpointing: Compute each layer again in the backward pass instead of keeping its
+            values: less memory, more time.
+        fused_optimizer: The whole update in one kernel; null takes it on CUDA.
     """
-
-    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -49,10 +60,17 @@ class BertClassifier(LightningModule):
         weight_decay: float = 0.01,
         warmup_ratio: float = 0.1,
         dropout: float | None = None,
+        schedule: Schedule = "linear",
+        layer_decay: float = 1.0,
+        frozen_layers: int = 0,
+        label_smoothing: float = 0.0,
         class_weights: list[float] | None = None,
+        gradient_checkpointing: bool = False,
+        fused_optimizer: bool | None = None,
     ) -> None:
         super().__init__()
         _check_ranges(learning_rate, weight_decay, warmup_ratio, dropout)
+        _check_training_options(layer_decay, label_smoothing, class_weights, class_names)
         if not class_names:
             raise ConfigError(
                 "model.class_names: expected the names of the data's classes – found none"
@@ -64,12 +82,23 @@ class BertClassifier(LightningModule):
         )
         self.weight_decay = weight_decay
         self.warmup_ratio = warmup_ratio
+        self.schedule: Schedule = schedule
+        self.layer_decay = layer_decay
+        self.label_smoothing = label_smoothing
+        self.class_weights = class_weights
+        self.fused_optimizer = fused_optimizer
         self.network, self.backbone_note = build_network(self.backbone, class_names, dropout)
-        weights = None if class_weights is None else torch.tensor(class_weights)
-        self.register_buffer("class_weights", weights, persistent=False)
+        freeze_layers(self.network, frozen_layers)
+        if gradient_checkpointing:
+            network: Any = self.network  # transformers renames it from 5.24 on
+            old_name = network.gradient_checkpointing_enable
+            getattr(network, "activation_checkpointing_enable", old_name)({"use_reentrant": False})
         self._tokenizer_files = tokenizer_files(self.backbone.tokenizer)
         self.metrics = EvaluationMetrics(len(class_names))
         self.results: dict[str, dict[str, Any]] = {}
+        self._window: list[tuple[Tensor, int]] = []  # loss and rows of each batch of the step
+        self._full_batch: int | None = None
+        self._weights: Tensor | None = None
 
     @property
     def tokenizer(self) -> Any:
@@ -94,24 +123,71 @@ class BertClassifier(LightningModule):
         windows = -(-int(self.trainer.num_training_batches) // self.trainer.accumulate_grad_batches)
         interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         self.trainer.log_every_n_steps = max(1, min(interval, windows))  # type: ignore[attr-defined]
-        optimizer, schedule = self.optimizers(), self.lr_schedulers()
-        assert isinstance(optimizer, LightningOptimizer)
-        assert isinstance(schedule, LambdaLR)
-        override_restored(optimizer.optimizer, schedule, self.learning_rate, self.weight_decay)
+        self.update_schedule.take_over()
+        self._full_batch = getattr(self.trainer.datamodule, "batch_size", None)  # type: ignore[attr-defined]
+        weights = self.class_weights
+        self._weights = None if weights is None else torch.tensor(weights, device=self.device)
+
+    @property
+    def update_schedule(self) -> UpdateSchedule:
+        """Learning rates and the number of real updates."""
+        schedule: Any = self.lr_schedulers()
+        assert isinstance(schedule, UpdateSchedule)
+        return schedule
+
+    def row_losses(self, batch: Batch) -> Tensor:
+        """Return what each row adds to the training loss, float32 of shape (B,)."""
+        logits = self(batch["input_ids"], batch["attention_mask"])
+        return cross_entropy(
+            logits.float(),
+            batch["labels"],
+            weight=self._weights,
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean cross-entropy over the batch's rows, each weighted as its class is.
+        """Return the sum of the rows' losses over the rows of a full batch.
 
-        Validation and test never weigh, so that their losses compare from run to run.
+        A short batch thus counts for less, and each row the same, whatever the rows of the step.
         """
-        logits = self(batch["input_ids"], batch["attention_mask"])
-        loss = cross_entropy(logits.float(), batch["labels"], weight=self.class_weights)
-        self.log("train/loss", loss.detach(), batch_size=len(logits))
-        return loss
+        rows = len(batch["labels"])
+        loss = self.row_losses(batch).mean()
+        if batch_idx % self.trainer.accumulate_grad_batches == 0:
+            self._window = []
+        self._window.append((loss.detach(), rows))
+        full = self._full_batch = self._full_batch or rows
+        return loss if rows == full else loss * (rows / full)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Log the learning rate of the step that is about to be taken."""
+        """Divide the gradient by the rows that are in it; log the loss and the rate of the step.
+
+        Lightning has divided by the batches of a full step, and DDP by the processes. Where a step
+        has fewer rows, or processes have unequal ones, that is too much.
+        """
+        sums = [(loss * rows, rows) for loss, rows in self._window]
+        rows = sum(rows for _, rows in sums)
+        full = (self._full_batch or 1) * self.trainer.accumulate_grad_batches
+        factor: float | Tensor = full / rows
+        loss = self._window[0][0]
+        if len(sums) > 1:
+            loss = torch.stack([total for total, _ in sums]).sum() / rows
+        if self.trainer.world_size > 1:
+            totals = torch.stack([loss * rows, torch.full_like(loss, rows)])
+            dist.all_reduce(totals)
+            loss, factor = totals[0] / totals[1], full * self.trainer.world_size / totals[1]
+        if isinstance(factor, Tensor) or factor != 1:
+            gradients = [p.grad for g in optimizer.param_groups for p in g["params"]]
+            torch._foreach_mul_([g for g in gradients if g is not None], factor)
+        self.log("train/loss", loss)
         self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """Nothing: the schedule follows the optimizer's real updates by itself."""
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Log the number of real updates."""
+        self.log("train/optimizer_steps", self.update_schedule.optimizer_steps.float())
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Count a batch of the validation split."""
@@ -156,33 +232,23 @@ class BertClassifier(LightningModule):
         return {"rows": batch["rows"], "probabilities": logits.float().softmax(dim=-1)}
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """AdamW with warm-up and linear decay, counted in optimizer steps."""
-        total_steps = int(self.trainer.estimated_stepping_batches)
+        """AdamW with warm-up and a schedule, counted in real updates."""
         optimizer, schedule = build_optimizer(
             self.network,
             self.learning_rate,
             self.weight_decay,
             self.warmup_ratio,
-            total_steps,
+            int(self.trainer.estimated_stepping_batches),
+            schedule=self.schedule,
+            layer_decay=self.layer_decay,
+            fused=self.fused_optimizer,
+            scaled=getattr(self.trainer.precision_plugin, "scaler", None) is not None,
+            device=self.trainer.strategy.root_device,
         )
-        return {
+        return {  # type: ignore[return-value] # not of torch's class, see lr_scheduler_step
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step", "frequency": 1},
         }
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip as Lightning does; FSDP holds a part of each gradient and clips by its own norm."""
-        strategy = self.trainer.strategy
-        by_norm = gradient_clip_algorithm in (None, "norm")
-        if isinstance(strategy, FSDPStrategy) and gradient_clip_val and by_norm:
-            strategy.model.clip_grad_norm_(gradient_clip_val)  # type: ignore[union-attr, operator]
-        else:
-            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add all that validate, test and predict need besides the weights."""
@@ -208,6 +274,49 @@ class BertClassifier(LightningModule):
                 "take the data that the checkpoint was trained on, or train anew with"
                 " --model.pretrained CHECKPOINT"
             )
+        if self.trainer.training:
+            self._check_groups(checkpoint)
+
+    def _check_groups(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse optimizer states that do not fit the weights trained now."""
+        states = checkpoint.get("optimizer_states") or [{"param_groups": None}]
+        stored = states[0]["param_groups"]
+        groups = parameter_groups(self.network, 0.0, 1.0, self.layer_decay)
+        sizes = [len(group["params"]) for group in groups]
+        if stored is not None and [len(group["params"]) for group in stored] != sizes:
+            raise CheckpointError(
+                "model.layer_decay, model.frozen_layers: expected those of the run to go on with"
+                f" – found other groups of weights: {sizes} instead of"
+                f" {[len(group['params']) for group in stored]} weights\n"
+                "leave both keys out, or train anew with --model.pretrained CHECKPOINT"
+            )
+
+
+def _check_training_options(
+    layer_decay: float,
+    label_smoothing: float,
+    class_weights: list[float] | None,
+    class_names: list[str] | None,
+) -> None:
+    problems = []
+    if not 0 < layer_decay <= 1:
+        problems.append(f"model.layer_decay: expected above 0, up to 1 – found {layer_decay}")
+    if not 0 <= label_smoothing < 1:
+        problems.append(
+            f"model.label_smoothing: expected 0 up to, but not, 1 – found {label_smoothing}"
+        )
+    if class_weights is not None:
+        if class_names and len(class_weights) != len(class_names):
+            problems.append(
+                f"model.class_weights: expected {len(class_names)} numbers, one a class – found"
+                f" {len(class_weights)}"
+            )
+        if not all(0 <= weight < math.inf for weight in class_weights) or not any(class_weights):
+            problems.append(
+                f"model.class_weights: expected 0 or more, not all 0 – found {class_weights}"
+            )
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 def _check_ranges(

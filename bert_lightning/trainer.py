@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import WeightAveraging
 from typing_extensions import override
 
 from bert_lightning.callbacks.checkpoints import BestAndLast
@@ -39,6 +40,9 @@ class NewsTrainer(Trainer):
         if not test_after_fit or self.interrupted or not all(c.has_trained for c in reports):
             return
         if best and "test" in datamodule.splits:  # type: ignore[attr-defined]
+            # or loading best would put the weights that are trained in place of their average
+            for callback in [c for c in self.callbacks if isinstance(c, WeightAveraging)]:  # type: ignore[attr-defined]
+                self.callbacks.remove(callback)  # type: ignore[attr-defined]
             self.test(model, datamodule, str(best))
             return
         reason = (

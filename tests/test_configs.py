@@ -11,8 +11,10 @@ PRECISIONS = {"fp32.yaml": 32, "amp.yaml": "16-mixed", "bf16.yaml": "bf16-mixed"
 STRATEGIES = {
     "ddp.yaml": "ddp",
     "ddp_static.yaml": "lightning.pytorch.strategies.DDPStrategy",
+    "ddp_fp16_hook.yaml": "lightning.pytorch.strategies.DDPStrategy",
     "fsdp.yaml": "fsdp",
 }
+TRAINING = ("layerwise.yaml", "lowmem.yaml")
 
 
 def _name(value):
@@ -84,7 +86,7 @@ def test_precision_and_strategy_files_combine_in_either_order(precision, strateg
     assert (name["class_path"] if isinstance(name, dict) else name) == STRATEGIES[strategy]
 
 
-@pytest.mark.parametrize("config", ["fp32.yaml", "amp.yaml", "bf16.yaml", "debug.yaml"])
+@pytest.mark.parametrize("config", ["fp32.yaml", "amp.yaml", "bf16.yaml", "debug.yaml", *TRAINING])
 def test_a_config_fits_on_the_cpu(config, quick, run_cli, tmp_path):
     status, out, err = run_cli("fit", "--config", config, *quick)
     assert status == 0, err
@@ -92,7 +94,7 @@ def test_a_config_fits_on_the_cpu(config, quick, run_cli, tmp_path):
     assert (tmp_path / "runs" / "1" / "checkpoints" / "best.ckpt").is_file()
 
 
-@pytest.mark.parametrize("config", ["ddp.yaml", "ddp_static.yaml"])
+@pytest.mark.parametrize("config", ["ddp.yaml", "ddp_static.yaml", "ddp_fp16_hook.yaml"])
 def test_a_ddp_config_fits_on_two_processes(config, quick, run_process, tmp_path):
     status, out, err = run_process(
         *["fit", "--config", "amp.yaml", "--config", config, "--trainer.devices", "2"],
@@ -114,5 +116,5 @@ def test_fsdp_is_refused_in_words_on_a_cpu(quick, run_cli, tmp_path):
 
 
 def test_all_precision_and_strategy_files_are_among_those_tested_here():
-    known = {*PRECISIONS, *STRATEGIES, "base.yaml", "debug.yaml"}
+    known = {*PRECISIONS, *STRATEGIES, *TRAINING, "base.yaml", "debug.yaml"}
     assert {config.name for config in CONFIGS} == known

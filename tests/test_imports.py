@@ -49,10 +49,12 @@ ORDER = (
     "datamodule",
     "metrics",
     "optim",
+    "amp",
+    "nonfinite",
     "precision devices compatibility decisions console arguments loggers banner notices",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
-    "callbacks.data_summary",
+    "callbacks.data_summary callbacks.amp_recorder",
     "callbacks.checkpoints callbacks.run_report",
     "trainer",
     "benchmark.base_shape benchmark.pipeline",

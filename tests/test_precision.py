@@ -2,7 +2,15 @@ import pytest
 import torch
 
 from bert_lightning import precision
-from bert_lightning.precision import cpu_computes_bf16, effective_precision
+from bert_lightning.amp import AmpPrecision, AmpSettings, FSDPAmpPrecision
+from bert_lightning.errors import ConfigError
+from bert_lightning.precision import (
+    MatmulSettings,
+    check_precision,
+    cpu_computes_bf16,
+    effective_precision,
+    precision_plugin,
+)
 
 
 @pytest.fixture
@@ -68,3 +76,73 @@ def test_an_arm_cpu_computes_bf16_with_sve(monkeypatch, machine, capability, ans
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     assert cpu_computes_bf16() is answer
+
+
+# --- plugins ----------------------------------------------------------------------------------
+
+
+def test_only_what_lightning_cannot_do_is_exchanged():
+    settings = AmpSettings(init_scale=256.0)
+    assert precision_plugin("32-true", True, "auto", settings) is None
+    assert precision_plugin("bf16-true", True, "auto", settings) is None
+    plugin = precision_plugin("bf16-mixed", True, "ddp", settings)
+    assert isinstance(plugin, AmpPrecision)
+    assert (plugin.precision, plugin.device, plugin.scaler) == ("bf16-mixed", "cpu", None)
+
+
+@pytest.mark.parametrize("asked", ["16-mixed", 16])
+def test_a_gpu_gets_the_scaled_plugin_with_its_settings(monkeypatch, asked):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)
+    plugin = precision_plugin(asked, False, "ddp", AmpSettings(init_scale=256.0))
+    assert isinstance(plugin, AmpPrecision)
+    assert (plugin.precision, plugin.device) == ("16-mixed", "cuda")
+    assert plugin.scaler.state_dict()["scale"] == 256
+    sharded = precision_plugin(asked, False, "fsdp", AmpSettings(init_scale=256.0))
+    assert isinstance(sharded, FSDPAmpPrecision)
+    assert sharded.scaler.state_dict()["scale"] == 256
+
+
+@pytest.mark.parametrize("asked", [32, None, "32-true", "bf16-mixed"])
+def test_fsdp_clips_by_our_plugin_in_any_precision(asked):
+    plugin = precision_plugin(asked, False, "fsdp_cpu_offload", AmpSettings())
+    assert isinstance(plugin, FSDPAmpPrecision)
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def test_deepspeed_is_refused_under_a_loss_scale_by_name():
+    with pytest.raises(ConfigError, match="found deepspeed_stage_2, which scales by its own"):
+        check_precision("16-mixed", False, "deepspeed_stage_2")
+    check_precision("bf16-mixed", True, "deepspeed_stage_2")
+
+
+@pytest.mark.parametrize("asked", ["bf16-mixed", "bf16", "bf16-true"])
+def test_bf16_that_a_gpu_only_emulates_is_refused_with_what_fits(monkeypatch, asked):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (7, 5))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(
+        "torch.cuda.is_bf16_supported", lambda including_emulation=True: including_emulation
+    )
+    with pytest.raises(ConfigError) as error:
+        check_precision(asked, False, "auto")
+    assert str(error.value).startswith(
+        f"trainer.precision: expected a precision that this GPU computes – found {asked}, which"
+        " Tesla T4 (compute capability 7.5) only emulates"
+    )
+    assert "--trainer.precision 16-mixed" in str(error.value)
+    check_precision("16-mixed", False, "auto")
+    check_precision(asked, True, "auto")
+
+
+# --- TF32 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tf32", "old", "new"), [(True, True, "tf32"), (False, False, "ieee")])
+def test_tf32_is_set_so_that_older_and_newer_readers_see_the_same(tf32, old, new):
+    MatmulSettings(tf32=tf32).apply()
+    assert torch.backends.cuda.matmul.allow_tf32 is old
+    assert torch.backends.cuda.matmul.fp32_precision == new
+    assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")

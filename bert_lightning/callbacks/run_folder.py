@@ -100,6 +100,8 @@ class RunFolder(Callback):
             "seed_everything": self.settings["seed_everything"],
             "trainer": trainer_settings,
             "model": self.settings["model"],
+            "amp": self.settings["amp"],
+            "matmul": self.settings["matmul"],
             "data": {**self.settings["data"], "path": data.path, "predict_path": None},
         }
         stored["data"] = {

@@ -15,6 +15,7 @@ import transformers
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.console import Console
@@ -124,6 +125,10 @@ class RunReport(Callback):
             "notes": data.news.notes,
             "devices": trainer.world_size,
             "steps": trainer.global_step,
+            "amp": next(
+                (c.summary() for c in trainer.callbacks if isinstance(c, AmpRecorder)),  # type: ignore[attr-defined]
+                None,
+            ),
             "seconds": round(time.monotonic() - self._started, 1),
             "epoch_seconds": self.throughput.seconds,
             "samples_per_second": self.throughput.samples_per_second,
@@ -150,6 +155,12 @@ def as_markdown(content: dict[str, Any]) -> str:
     if content["samples_per_second"]:
         speeds = ", ".join(f"{speed:,.0f}" for speed in content["samples_per_second"])
         lines.append(f"- **training**: {content['steps']:,} steps; samples/s an epoch: {speeds}")
+    if content["amp"]:
+        amp = content["amp"]
+        lines.append(
+            f"- **loss scaling**: {amp['skipped']:,} of {amp['steps']:,} steps skipped;"
+            f" loss scale at the end {amp['loss_scale'] or 0:g}"
+        )
     if content["peak_memory_gib"] is not None:
         lines.append(f"- **peak memory**: {content['peak_memory_gib']:.2f} GiB")
     if content["history"]:
