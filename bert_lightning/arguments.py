@@ -27,6 +27,7 @@ OBJECT_KEYS = {
 GROUPS = ("trainer", "model", "data")
 DERIVED_KEYS = {
     "model.class_names": "the names come from the data; to set them use data.class_names",
+    "model.class_weights": "the model takes them from data.class_weights",
     "data.seed": "it follows seed_everything",
     "data.trained": "it comes from the checkpoint",
 }

@@ -179,7 +179,7 @@ def test_all_training_options_work_together_with_a_scaler(run_cli, quick, fp16, 
     status, _, err = run_cli(
         *["fit", *quick, *fp16(), "--config", "layerwise.yaml", "--config", "lowmem.yaml"],
         *["--model.label_smoothing", "0.1", "--model.frozen_layers", "1"],
-        *["--model.schedule", "cosine", "--model.class_weights", "[1.0,2.0,1.0,0.5]"],
+        *["--model.schedule", "cosine", "--data.class_weights", "[1.0,2.0,1.0,0.5]"],
         *["--model.fused_optimizer", "true", "--trainer.accumulate_grad_batches", "2"],
         *["--trainer.limit_train_batches", "7", "--trainer.gradient_clip_val", "0.5"],
     )
@@ -192,7 +192,8 @@ def test_all_training_options_work_together_with_a_scaler(run_cli, quick, fp16, 
     [
         ("model.layer_decay", "0", "model.layer_decay: expected above 0, up to 1 – found 0"),
         ("model.label_smoothing", "1", "model.label_smoothing: expected 0 up to, but not, 1"),
-        ("model.class_weights", "[1.0]", "model.class_weights: expected 4 numbers, one a class"),
+        ("data.class_weights", "[1.0]", "data.class_weights: expected 4 numbers above 0"),
+        ("model.class_weights", "[1.0]", "model.class_weights: expected not to be set"),
         ("model.frozen_layers", "3", "model.frozen_layers: expected 0 to 1 – found 3"),
         ("amp.backoff_factor", "2", "amp.backoff_factor: expected a number between 0 and 1"),
     ],
