@@ -57,7 +57,7 @@ ORDER = (
     "callbacks.data_summary callbacks.amp_recorder",
     "callbacks.checkpoints callbacks.run_report",
     "trainer",
-    "benchmark.base_shape benchmark.pipeline",
+    "benchmark.base_shape benchmark.pipeline benchmark.precisions",
     "commands.inspect",
     "cli",
     "__main__",
