@@ -159,7 +159,8 @@ class GatedAdamW(AdamW):
             taken = (~skipped).to(torch.float32)
             grads = [grad.masked_fill(skipped, 0.0) for grad in grads]
         (beta1, beta2), rate = group["betas"], group["lr"] * taken
-        torch._foreach_add_(steps, taken)
+        # one tensor for each: with a single one for all, a GPU is waited for
+        torch._foreach_add_(steps, [torch.as_tensor(taken)] * len(steps))
         torch._foreach_mul_(params, 1 - rate * group["weight_decay"])
         torch._foreach_mul_(means, 1 - (1 - beta1) * taken)
         torch._foreach_add_(means, grads, alpha=1 - beta1)
