@@ -120,7 +120,7 @@ class THUCNewsDataModule(LightningDataModule):
         self.on_bad_row = on_bad_row
         self.drop_leaked = drop_leaked
         self.storage = Storage(
-            Path(cache_dir).expanduser() if cache_dir else default_cache_folder()
+            _expanded("data.cache_dir", cache_dir) if cache_dir else default_cache_folder()
         )
         self.tokens = TokenStore(self.storage, max_length, truncation, pad_to_multiple_of, num_proc)
         self.path, self.reason = resolve_data_path(path)
@@ -316,6 +316,7 @@ class THUCNewsDataModule(LightningDataModule):
         """Return a few lines about the rows of a fit, counted once for the same data."""
         key = {
             "data": self.news.entry,
+            "classes": [self.news.labels.names, self.news.labels.meanings],
             "rows": {split: len(records) for split, records in self.news.records.items()},
             "settings": repr(self._loading_settings),
             "tokens": self.tokens.key(self._module.tokenizer),
@@ -362,7 +363,15 @@ def resolve_data_path(path: str) -> tuple[str, str | None]:
         return BUILTIN, "no data/thucnews beside main.py"
     if path == BUILTIN or path.startswith(HUB_PREFIX):
         return path, None
-    return str(Path(path).expanduser().absolute()), None
+    return str(_expanded("data.path", path).absolute()), None
+
+
+def _expanded(key: str, path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        user = Path(path).parts[0]
+        raise ConfigError(f"{key}: expected a path – found {user}, no known user's home") from error
 
 
 def _check_ranges(holdout_ratio: float, **numbers: int | None) -> None:
