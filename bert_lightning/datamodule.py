@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
+from bert_lightning import __version__
 from bert_lightning.data.batching import BucketBatchSampler, padding_waste
 from bert_lightning.data.columnar import HUB_PREFIX
 from bert_lightning.data.columns import Columns
@@ -315,6 +316,7 @@ class THUCNewsDataModule(LightningDataModule):
     def summary(self) -> list[str]:
         """Return a few lines about the rows of a fit, counted once for the same data."""
         key = {
+            "version": __version__,  # of the words
             "data": self.news.entry,
             "classes": [self.news.labels.names, self.news.labels.meanings],
             "rows": {split: len(records) for split, records in self.news.records.items()},
@@ -361,6 +363,8 @@ def resolve_data_path(path: str) -> tuple[str, str | None]:
         if PROJECT_DATA.is_dir() and any(PROJECT_DATA.iterdir()):
             return str(PROJECT_DATA), "data/thucnews beside main.py holds data"
         return BUILTIN, "no data/thucnews beside main.py"
+    if not path.strip():
+        raise ConfigError("data.path: expected a folder or a file – found an empty name")
     if path == BUILTIN or path.startswith(HUB_PREFIX):
         return path, None
     return str(_expanded("data.path", path).absolute()), None
