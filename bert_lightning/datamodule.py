@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
+from bert_lightning import __version__
 from bert_lightning.data.batching import BucketBatchSampler, padding_waste
 from bert_lightning.data.columnar import HUB_PREFIX
 from bert_lightning.data.columns import Columns
@@ -120,7 +121,7 @@ class THUCNewsDataModule(LightningDataModule):
         self.on_bad_row = on_bad_row
         self.drop_leaked = drop_leaked
         self.storage = Storage(
-            Path(cache_dir).expanduser() if cache_dir else default_cache_folder()
+            _expanded("data.cache_dir", cache_dir) if cache_dir else default_cache_folder()
         )
         self.tokens = TokenStore(self.storage, max_length, truncation, pad_to_multiple_of, num_proc)
         self.path, self.reason = resolve_data_path(path)
@@ -315,7 +316,9 @@ class THUCNewsDataModule(LightningDataModule):
     def summary(self) -> list[str]:
         """Return a few lines about the rows of a fit, counted once for the same data."""
         key = {
+            "version": __version__,  # of the words
             "data": self.news.entry,
+            "classes": [self.news.labels.names, self.news.labels.meanings],
             "rows": {split: len(records) for split, records in self.news.records.items()},
             "settings": repr(self._loading_settings),
             "tokens": self.tokens.key(self._module.tokenizer),
@@ -360,9 +363,19 @@ def resolve_data_path(path: str) -> tuple[str, str | None]:
         if PROJECT_DATA.is_dir() and any(PROJECT_DATA.iterdir()):
             return str(PROJECT_DATA), "data/thucnews beside main.py holds data"
         return BUILTIN, "no data/thucnews beside main.py"
+    if not path.strip():
+        raise ConfigError("data.path: expected a folder or a file – found an empty name")
     if path == BUILTIN or path.startswith(HUB_PREFIX):
         return path, None
-    return str(Path(path).expanduser().absolute()), None
+    return str(_expanded("data.path", path).absolute()), None
+
+
+def _expanded(key: str, path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        user = Path(path).parts[0]
+        raise ConfigError(f"{key}: expected a path – found {user}, no known user's home") from error
 
 
 def _check_ranges(holdout_ratio: float, **numbers: int | None) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +51,24 @@ def test_a_dataset_of_the_hub_is_no_folder():
 def test_a_tilde_is_the_home_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert resolve_data_path("~/news") == (str(tmp_path / "news"), None)
+
+
+@pytest.mark.parametrize("key", ["path", "cache_dir"])
+def test_the_home_of_an_unknown_user_is_refused_with_its_key(key):
+    with pytest.raises(ConfigError, match=rf"data\.{key}: .* found ~nobody-here"):
+        THUCNewsDataModule(**{key: "~nobody-here/news"})
+
+
+def test_another_class_file_makes_another_summary(tmp_path):
+    (tmp_path / "train.txt").write_text("甲\t0\n乙\t1\n丙\t0\n丁\t1\n" * 5, encoding="utf-8")
+    (tmp_path / "val.txt").write_text("戊\t0\n己\t1\n", encoding="utf-8")
+    cache = tmp_path / "cache"
+    for names in ("体育\n娱乐\n", "娱乐\n体育\n", "体育\n娱乐\n"):
+        (tmp_path / "class.txt").write_text(names, encoding="utf-8")
+        data = THUCNewsDataModule(str(tmp_path), cache_dir=str(cache))
+        data.trainer = SimpleNamespace(lightning_module=SimpleNamespace(tokenizer=mini_tokenizer()))
+        data.summary()
+    assert len(_cache_entries(cache, "summary")) == 2
 
 
 def test_balanced_weights_are_inverse_to_the_rows_of_each_class(tmp_path):

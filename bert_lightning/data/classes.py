@@ -10,7 +10,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,15 +50,24 @@ def is_class_file(path: Path) -> bool:
     return _CLASS_FILE.fullmatch(path.name) is not None
 
 
-def find_class_list(folder: Path, encoding: str) -> ClassList | None:
+def find_class_list(folder: Path, encoding: str, data: Collection[Path] = ()) -> ClassList | None:
     """Read the class file of a folder, or return None if there is none.
 
     The shortest name is taken, class.txt before class_old.txt; further ones are only compared.
 
+    Args:
+        folder: The folder.
+        encoding: Name of an encoding, or ``auto``.
+        data: Files of the data, which are none whatever they are called.
+
     Raises:
         DataError: It cannot be read or holds no names.
     """
-    listed = (file for file in folder.iterdir() if is_class_file(file) and file.is_file())
+    listed = (
+        file
+        for file in folder.iterdir()
+        if is_class_file(file) and file.is_file() and file not in data
+    )
     files = sorted(listed, key=lambda file: (len(file.stem), file))
     if not files:
         return None

@@ -86,7 +86,9 @@ def settle_classes(
         DataError: There are fewer than two classes.
     """
     names, source = _given_names(reading, class_names, trained)
-    if trained and source == "the checkpoint":
+    # labels that the same data had beside its classes were left out when it was trained on
+    is_other = trained is not None and trained.fingerprint != reading.fingerprint
+    if trained and is_other and source == "the checkpoint":
         _refuse_other_classes(reading, trained.class_names)
     lone = _lone_labels(reading) if names is None else {}
     labels, notes = _settle_labels(reading, names, set(lone))

@@ -200,8 +200,8 @@ def _repeating_layout(lines: Sequence[str], separator: str | None) -> Layout | N
     return _ends(
         separator,
         first,
-        f"{kinds[first]} different values at the {ends[first]} of {len(labels[first])} lines,"
-        f" {kinds[not first]} at the {ends[not first]}",
+        f"{kinds[first]} different values at the {ends[first]} of the first"
+        f" {len(labels[first])} lines, {kinds[not first]} at the {ends[not first]}",
     )
 
 

@@ -134,7 +134,11 @@ def read_any(path: str, storage: Storage, settings: ReadingSettings) -> Reading:
     Raises:
         DataError: No files, or files that are no data.
     """
-    return _builtin(storage) if path == BUILTIN else read_data(path, storage, settings)
+    if path == BUILTIN:
+        return _builtin(storage)
+    with suppress(DataError):  # such as a missing train file, which only fit needs
+        return read_data(path, storage, settings)
+    return read_data(path, storage, settings, needs_train=False)
 
 
 def _builtin(storage: Storage) -> Reading:

@@ -119,7 +119,8 @@ def read_data(
     else:
         sources = find_sources(Path(path), needs_train)
         folder = Path(path) if Path(path).is_dir() else Path(path).parent
-        class_list = find_class_list(folder, settings.encoding)
+        data = [file for source in sources for file in source.paths]
+        class_list = find_class_list(folder, settings.encoding, data)
         known = _known_labels(class_list, settings)
         if sources[0].kind == "dataset":
             parts = _dataset_parts(path, settings.columns, needs_train)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,8 @@ from bert_lightning.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CONTENT = "content.json"  # sizes of the files of an entry, written last
+CONTENT = "content.json"  # sizes and checksums of the files of an entry, written last
+_CHECKED_BYTES = 64 << 20  # some hundredths of a second; 1 GB would take one
 
 
 def default_cache_folder() -> Path:
@@ -84,8 +86,8 @@ class Storage:
         draft.mkdir()
         try:
             build(draft)
-            sizes = {file.name: file.stat().st_size for file in sorted(draft.iterdir())}
-            content = {"key": json.loads(key), "sizes": sizes}
+            files = {file.name: _state(file) for file in sorted(draft.iterdir())}
+            content = {"key": json.loads(key), "files": files}
             (draft / CONTENT).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
             for file in draft.iterdir():
                 with file.open("rb") as stream:
@@ -99,9 +101,15 @@ class Storage:
 def _is_whole(place: Path) -> bool:
     try:
         content = json.loads((place / CONTENT).read_text(encoding="utf-8"))
-        return all((place / name).stat().st_size == size for name, size in content["sizes"].items())
+        return all(_state(place / name) == state for name, state in content["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def _state(file: Path) -> list[int]:
+    """Return size and CRC-32 of a file; of a very large one the latter is left out, as 0."""
+    size = file.stat().st_size
+    return [size, zlib.crc32(file.read_bytes()) if size <= _CHECKED_BYTES else 0]
 
 
 def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[Mapping[str, Any]]) -> None:

@@ -157,7 +157,8 @@ def _missing_labels(inspection: Inspection) -> Iterator[Finding]:
             f"labels: expected one in each row – found none in {where} rows{none}",
             missing.count,
             missing.examples,
-            "a file without labels is for predict: data.predict_path",
+            "name their column with data.label_column; a file without labels is for predict:"
+            " data.predict_path",
         )
 
 

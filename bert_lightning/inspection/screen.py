@@ -8,6 +8,7 @@ from bert_lightning.inspection.results import Finding, Inspection
 from bert_lightning.inspection.tables import Table, all_tables
 
 _CELL_COLUMNS = 40
+_LAST_CELL_COLUMNS = 200  # nothing stands behind it
 _EXAMPLE_COLUMNS = 110
 _TABLE_ROWS = 25
 
@@ -67,7 +68,13 @@ def shortened(text: str, columns: int) -> str:
 
 
 def _table_text(table: Table) -> str:
-    rows = [[shortened(cell, _CELL_COLUMNS) for cell in row] for row in table.rows[:_TABLE_ROWS]]
+    rows = [
+        [
+            *(shortened(cell, _CELL_COLUMNS) for cell in row[:-1]),
+            shortened(row[-1], _LAST_CELL_COLUMNS),
+        ]
+        for row in table.rows[:_TABLE_ROWS]
+    ]
     heads = [shortened(head, _CELL_COLUMNS) for head in table.heads]
     kept = [i for i, head in enumerate(heads) if any(row[i] for row in rows)]
     widths = {i: max(columns_of(row[i]) for row in [heads, *rows]) for i in kept}

@@ -9,8 +9,7 @@ from bert_lightning.data.encoding import EncodedRows
 from bert_lightning.data.labels import settle_classes
 from bert_lightning.data.loading import News
 from bert_lightning.data.reading import Reading
-from bert_lightning.data.records import LabelTable, Split
-from bert_lightning.errors import DataError
+from bert_lightning.data.records import Split
 from bert_lightning.inspection.results import Subject, TokenCounts
 
 if TYPE_CHECKING:
@@ -30,16 +29,14 @@ def subject_of_files(
         class_names: Names that the user gives, if any.
         rows: The tokenised records of each split.
         tokenizer: What made them.
+
+    Raises:
+        DataError: The user or the class file names no two different classes.
     """
-    labels: LabelTable | None = None
     lists = {"data.class_names": list(class_names)} if class_names else {}
     if reading.class_list:
         lists |= {reading.class_list.source: reading.class_list.names, **reading.class_list.others}
-    if lists:
-        try:
-            labels = settle_classes(reading, class_names, None).labels
-        except DataError:  # too few classes, which the findings say, too
-            labels = None
+    labels = settle_classes(reading, class_names, None).labels if lists else None
     return Subject(
         name=reading.path,
         records=reading.records,

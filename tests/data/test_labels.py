@@ -158,6 +158,16 @@ def test_an_odd_label_in_data_for_a_checkpoint_is_not_blamed_on_train(splits, lo
     assert "come from train" not in str(caught.value)
 
 
+def test_labels_that_training_left_out_are_no_other_classes(splits, load):
+    path = splits(train=[*NAMES, *NAMES, "军事"], val=[*NAMES, "军事"], test=NAMES)
+    first = load(path, on_bad_row="skip")
+    trained = Trained(first.labels.names, first.fingerprint)
+    again = load(path, on_bad_row="skip", trained=trained)
+    assert again.labels.names == first.labels.names == NAMES
+    assert list(map(str, again.dropped)) != []
+    assert {s: len(r) for s, r in again.records.items()} == {"train": 6, "val": 3, "test": 3}
+
+
 def test_other_data_needs_no_train_file(splits, load):
     news = load(splits(test=NAMES), trained=TRAINED)
     assert indices(news, "test") == [1, 2, 0]

@@ -341,3 +341,9 @@ def test_a_split_whose_titles_all_leak_is_refused_with_the_way_out(splits, load)
 def test_nothing_leaks_from_a_lone_file_that_is_only_evaluated(splits, load):
     news = load(_lone_file(splits), trained=TRAINED, drop_leaked=True)
     assert len(news.records["val"]) == len(news.records["test"]) == 180
+
+
+@pytest.mark.parametrize("name", ["class.txt", "label_data.txt"])
+def test_a_file_of_data_that_is_called_like_a_class_file_is_data(write, load, name):
+    path = write(f"news/{name}", "".join(f"第{n}条\t{'体娱'[n % 2]}育\n" for n in range(40)))
+    assert load(path).labels.names == ["体育", "娱育"]

@@ -62,10 +62,21 @@ def test_an_entry_says_what_it_was_built_from(tmp_path):
         lambda place: (place / "content.json").write_text('{"key": '),
         lambda place: (place / "content.json").write_text("[]"),
         lambda place: (place / "content.json").write_text("null"),
-        lambda place: (place / "content.json").write_text('{"sizes": []}'),
+        lambda place: (place / "content.json").write_text('{"files": []}'),
+        lambda place: (place / "a.txt").write_bytes(b"\x00" * (place / "a.txt").stat().st_size),
         lambda place: (place / "content.json").write_bytes(b"\xff\xfe"),
     ],
-    ids=["cut", "file gone", "no content", "half", "list", "null", "sizes a list", "not UTF-8"],
+    ids=[
+        "cut",
+        "file gone",
+        "no content",
+        "half",
+        "list",
+        "null",
+        "files a list",
+        "same size",
+        "not UTF-8",
+    ],
 )
 def test_a_damaged_entry_is_built_again(tmp_path, damage):
     storage = Storage(tmp_path)

@@ -115,6 +115,7 @@ def test_one_label_for_all_rows_is_no_test_set():
 def test_rows_without_a_label_are_a_fault_and_no_absent_class():
     rows = [(title, None) for title, _ in clean_rows("test")]
     finding = _only(_inspect(data_set(test=rows)), "missing_labels")
+    assert "data.label_column" in finding.remedy
     assert "found none in test 24 rows (none at all in test)" in finding.message
     assert _counts(_inspect(_with("train", ("无题一则新闻", None)))) == {"missing_labels": 1}
 
