@@ -54,7 +54,8 @@ def test_what_was_taken_is_said_of_each_file(write, tmp_path, get):
     assert (train.split, train.source, train.encoding) == ("train", "train.txt", "gb18030")
     assert (train.rows, train.blank_lines, train.form, train.is_labelled) == (4, 2, "lines", True)
     assert train.layout == (
-        "a title, a TAB and a label (2 different values at the end of the first 4 lines, 4 at the beginning)"
+        "a title, a TAB and a label (2 different values at the end of the first 4 lines,"
+        " 4 at the beginning)"
     )
     assert test.encoding == "utf-8"
     assert found.faults == []
