@@ -81,10 +81,7 @@ def reference_losses(model, data, device, dtype=None):
     ]
     # the same kernel, or twelve random layers amplify how it rounds
     optimizer = torch.optim.AdamW(groups, lr=RATE, fused=device == "cuda")
-    warmup = STEPS // 10
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warmup, (STEPS - step) / (STEPS - warmup))
-    )
+    rates = reference_rates(device)
     news = load_news(str(data), Storage(default_cache_folder()))
     train = news.records["train"]
     rows = encode(
@@ -95,7 +92,10 @@ def reference_losses(model, data, device, dtype=None):
     )
     losses = []
     scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
-    for indices in BucketBatchSampler(rows.lengths, BATCH, shuffle=True, seed=42):
+    batches = BucketBatchSampler(rows.lengths, BATCH, shuffle=True, seed=42)
+    for indices, rate in zip(batches, rates, strict=False):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
         batch = {
             name: value.to(device)
             for name, value in rows.__getitems__(indices).items()
@@ -110,10 +110,17 @@ def reference_losses(model, data, device, dtype=None):
         torch.nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], 1.0)
         scaler.step(optimizer)
         scaler.update()
-        schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
     return torch.tensor(losses)
+
+
+def reference_rates(device):
+    """Return the rate of each step, a rise over a tenth and a fall to 0, in the product's type."""
+    dtype = torch.float32 if device == "cuda" else torch.float64
+    warmup = STEPS // 10
+    factors = [min((step + 1) / warmup, (STEPS - step) / (STEPS - warmup)) for step in range(STEPS)]
+    return (torch.tensor(RATE, dtype=dtype) * torch.tensor(factors, dtype=dtype)).tolist()
 
 
 def check_against_reference(tmp_path, precision, dtype, tolerance, device="cpu", shape=(64, 2)):
