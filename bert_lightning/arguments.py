@@ -17,7 +17,7 @@ from bert_lightning.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
 CONFIG_FLAGS = ("--config", "-c")
-COMMAND_KEYS = {"test_after_fit": "fit", "output": "predict"}
+COMMAND_KEYS = {"test_after_fit": ("fit", "plan"), "output": ("predict",)}  # in files
 OBJECT_KEYS = {
     "trainer.strategy": ("auto", "ddp", "fsdp"),
     "trainer.callbacks": ("null", "a list of mappings"),
@@ -78,7 +78,9 @@ def _without_foreign_keys(config: str, command: str) -> str:
             return "{}"
         raise ConfigError(f"{config}: expected `key: value` lines – found {str(content)[:60]!r}")
     _expect_groups(content, config)
-    foreign = [key for key, owner in COMMAND_KEYS.items() if owner != command and key in content]
+    foreign = [
+        key for key, owners in COMMAND_KEYS.items() if command not in owners and key in content
+    ]
     if not foreign:
         return config
     return json.dumps({key: value for key, value in content.items() if key not in foreign})

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Trainer
-
 from bert_lightning.amp import scaler_state
 from bert_lightning.checkpoint import read_checkpoint
 
@@ -77,10 +75,16 @@ def rate_line(learning_rate: float, is_automatic: bool) -> str:
     return f"learning rate {learning_rate:g}{reason}"
 
 
-def batch_line(batch_size: int, trainer: Trainer) -> str:
-    """Say how many rows an optimizer step sees."""
-    devices, windows = trainer.world_size, trainer.accumulate_grad_batches
+def batch_line(batch_size: int, devices: int, windows: int, strategy: str) -> str:
+    """Say how many rows an optimizer step sees.
+
+    Args:
+        batch_size: Rows a batch on one device.
+        devices: Number of processes.
+        windows: Batches that are accumulated.
+        strategy: Name of the strategy.
+    """
     return (
         f"{batch_size} rows × {devices} device{'' if devices == 1 else 's'} × {windows} accumulated"
-        f" = {batch_size * devices * windows} rows a step, {type(trainer.strategy).__name__}"
+        f" = {batch_size * devices * windows} rows a step, {strategy}"
     )

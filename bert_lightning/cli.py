@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,12 @@ from bert_lightning.data.labels import Trained
 from bert_lightning.data.texts import standard_input_to_file
 from bert_lightning.datamodule import THUCNewsDataModule
 from bert_lightning.decisions import decide_once, decided, forget_decisions
-from bert_lightning.devices import check_devices, runs_on_cpu, strategy_name
+from bert_lightning.devices import check_devices, process_count, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.module import BertClassifier
 from bert_lightning.notices import is_about_settings, quieten
+from bert_lightning.planning import Circumstances
 from bert_lightning.precision import (
     MatmulSettings,
     check_precision,
@@ -69,11 +70,20 @@ from bert_lightning.precision import (
 from bert_lightning.runs import discard_if_empty, new_run_folder, run_of_checkpoint
 from bert_lightning.trainer import NewsTrainer
 
-COMMANDS = ("fit", "validate", "test", "predict")
+COMMANDS = ("fit", "validate", "test", "predict", "plan")
+TRAINING = ("fit", "plan")  # plan takes whatever fit takes
+_ANYWHERE: dict[str, Any] = {
+    "accelerator": "cpu",
+    "devices": 1,
+    "num_nodes": 1,
+    "strategy": "auto",
+    "precision": "32-true",
+    "plugins": None,
+}
 
 
 class NewsCLI(LightningCLI):
-    """fit, validate, test and predict.
+    """fit, validate, test, predict and plan.
 
     Args:
         args: Command line without the program name.
@@ -85,6 +95,7 @@ class NewsCLI(LightningCLI):
         self.typed: dict[str, Any] = {}
         self.checkpoint: Path | None = None
         self.run: RunFolder | None = None
+        self.refusals: list[str] = []  # why a planned fit cannot run
         base = {
             "default_config_files": [str(configs_folder() / "base.yaml")],
             "allow_abbrev": False,  # a key must be known by its whole name, or precedence fails
@@ -144,7 +155,7 @@ class NewsCLI(LightningCLI):
         except ArgumentError as error:
             keys = self._subcommand_parsers[command].get_defaults().keys() if command else ()
             raise ConfigError(explain(str(error), keys)) from error
-        if command != "fit" and self.checkpoint is None:
+        if command not in TRAINING and self.checkpoint is None:
             raise ConfigError(
                 f"ckpt_path: expected a checkpoint – found none, and {command} without one would"
                 " score a head with random weights\n"
@@ -157,11 +168,11 @@ class NewsCLI(LightningCLI):
         if name in (None, "null"):
             return args
         root = Path(self.typed.get("trainer.default_root_dir") or ".")
-        default = LAST if command == "fit" else BEST
+        default = LAST if command in TRAINING else BEST
         path = decide_once("CHECKPOINT", lambda: str(find_checkpoint(str(name), root, default)))
         self.checkpoint = Path(path)
         settings = read_checkpoint(self.checkpoint)["bert_lightning"]["settings"]
-        if command != "fit":
+        if command not in TRAINING:
             precision = settings["trainer"].get("precision")
             settings = {
                 "seed_everything": settings["seed_everything"],
@@ -182,18 +193,37 @@ class NewsCLI(LightningCLI):
         config.data.seed = int(config.seed_everything)  # known now, also where it is random
         trainer = config.trainer
         strategy = strategy_name(trainer.strategy)
-        check_devices(trainer.accelerator, trainer.devices, strategy)
-        check_precision(trainer.precision, runs_on_cpu(trainer.accelerator), strategy)
+        self._check(check_devices, trainer.accelerator, trainer.devices, strategy)
+        on_cpu = runs_on_cpu(trainer.accelerator)
+        self._check(check_precision, trainer.precision, on_cpu, strategy)
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
         if self.checkpoint:
             config.ckpt_path = str(self.checkpoint)
             config.model.pretrained = str(self.checkpoint)
             self._expect_trained_data(config, self.checkpoint)
 
+    def _check(self, check: Callable[..., None], *args: Any) -> None:
+        """Raise what a check finds; for a plan keep it, so that all reasons are shown at once."""
+        try:
+            check(*args)
+        except ConfigError as error:
+            if self.subcommand != "plan":
+                raise
+            self.refusals.append(str(error))
+
+    @override
+    def instantiate_classes(self) -> None:
+        try:
+            super().instantiate_classes()
+        except BertLightningError as error:
+            if not self.refusals:
+                raise
+            raise ConfigError("\n".join([*self.refusals, str(error)])) from error
+
     def _expect_trained_data(self, config: Any, checkpoint: Path) -> None:
         stored = read_checkpoint(checkpoint)["bert_lightning"]
         other_data = "data.path" in self.typed
-        if not (other_data and self.subcommand == "fit"):
+        if not (other_data and self.subcommand in TRAINING):
             config.data.trained = Trained(
                 stored["class_names"],
                 must_be_same=not other_data,
@@ -203,21 +233,22 @@ class NewsCLI(LightningCLI):
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self._get(self.config_init, "trainer")
-        is_fit = self.subcommand == "fit"
+        is_fit = self.subcommand in TRAINING
         own_callbacks = [
             callback
             for callback in _as_list(config.callbacks)
             if is_fit or not isinstance(callback, Checkpoint)  # as a fit's config.yaml may name one
         ]
-        check_settings(
-            config, own_callbacks, self.datamodule.max_length, self.model.max_positions, is_fit
-        )
-        refuse_overwriting(_as_list(config.logger))
+        lengths = (self.datamodule.max_length, self.model.max_positions)
+        self._check(check_settings, config, own_callbacks, *lengths, is_fit)
+        self._check(refuse_overwriting, _as_list(config.logger))
         for callback in own_callbacks:
             if isinstance(callback, ModelCheckpoint) and "/" in (callback.filename or ""):
                 callback.auto_insert_metric_name = False  # or val/loss would make a folder
         self.datamodule.expect_split(self.subcommand)
         on_cpu = runs_on_cpu(config.accelerator)
+        if self.subcommand == "plan":
+            return self._planning_trainer(config, own_callbacks, on_cpu)
         precision, precision_note = effective_precision(config.precision, on_cpu)
         banner = self._banner(precision_note or str(precision or "32-true"))
         precision_arguments = self._precision_arguments(precision, on_cpu, config)
@@ -245,11 +276,66 @@ class NewsCLI(LightningCLI):
             **kwargs,
         )
         if self.subcommand == "fit":
-            banner["batch"] = batch_line(self.datamodule.batch_size, trainer)
+            banner["batch"] = batch_line(
+                self.datamodule.batch_size,
+                trainer.world_size,
+                trainer.accumulate_grad_batches,
+                type(trainer.strategy).__name__,
+            )
         self.console.say(f"bert_lightning {__version__} · {self.subcommand}")
         for name, text in banner.items():
             self.console.say(f"{name:<9} {text}")
         return trainer
+
+    def _planning_trainer(self, config: Any, callbacks: list[Any], on_cpu: bool) -> NewsTrainer:
+        """Return fit's trainer without what writes, or one that fits here if fit is refused."""
+        amp: AmpSettings = self._get(self.config_init, "amp")
+        self._check(amp.check)
+        precision, note = effective_precision(config.precision, on_cpu)
+        banner = self._banner("")
+        del banner["precision"]
+        if note:
+            banner["note"] = note
+        common = {
+            "logger": False,
+            "callbacks": tuple(callbacks),  # a list is added to
+            "enable_checkpointing": config.enable_checkpointing,
+        }
+        trainer: Any = None
+        if not self.refusals:
+            try:
+                arguments = self._precision_arguments(precision, on_cpu, config)
+                trainer = super().instantiate_trainer(
+                    **{**common, "callbacks": [*callbacks]}, **arguments
+                )
+            except Exception as error:
+                is_refusal = isinstance(error, BertLightningError | MisconfigurationException)
+                if not is_refusal and not is_about_settings(error):
+                    raise
+                self.refusals.append(first_reason(str(error)))
+        strategy = strategy_name(config.strategy)
+        if trainer is None:
+            try:
+                trainer = super().instantiate_trainer(**common, **_ANYWHERE)
+            except MisconfigurationException as error:
+                raise ConfigError("\n".join(dict.fromkeys([*self.refusals, str(error)]))) from error
+        else:
+            strategy = type(trainer.strategy).__name__
+        nodes = config.num_nodes
+        trainer.circumstances = Circumstances(
+            config=self.config[self.subcommand],
+            typed=self.typed,
+            opening=banner,
+            console=self.console,
+            on_cpu=on_cpu,
+            processes=process_count(config.accelerator, config.devices, nodes),
+            strategy=strategy,
+            amp=amp,
+            checkpoint=self.checkpoint,
+            refusals=self.refusals,
+        )
+        self.console.say(f"bert_lightning {__version__} · plan")
+        return trainer  # type: ignore[no-any-return]
 
     def _precision_arguments(self, precision: Any, on_cpu: bool, config: Any) -> dict[str, Any]:
         """Return what the trainer takes: the plain value, or the project's plugin in its place."""
@@ -292,7 +378,7 @@ class NewsCLI(LightningCLI):
             typed = self.typed.get("data.predict_path", self.datamodule.predict_path)
             return {**lines, "data": "standard input" if typed == "-" else str(typed)}
         lines |= data_lines(self.datamodule)
-        if self.subcommand == "fit":
+        if self.subcommand in TRAINING:
             if self.checkpoint:
                 lines["resume"] = resume_line(lines.pop("weights"), self.checkpoint)
             is_automatic = self._get(self.config, "model").learning_rate == "auto"

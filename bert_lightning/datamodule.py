@@ -276,11 +276,8 @@ class THUCNewsDataModule(LightningDataModule):
         if split not in self._rows:
             raise DataError([f"{self.path}: expected a {split} file – found none"])
         rows = self._rows[split]
-        if len(rows) < self.trainer.world_size and split in ("val", "test"):
-            raise ConfigError(
-                f"trainer.devices: expected at most {len(rows)}, as many as {split} has rows"
-                f" – found {self.trainer.world_size}"
-            )
+        if split in ("val", "test"):
+            self.check_processes(split, self.trainer.world_size)
         sampler = self._sampler(
             rows.lengths,
             shuffle=shuffle,
@@ -295,6 +292,23 @@ class THUCNewsDataModule(LightningDataModule):
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
         )
+
+    def check_processes(self, split: str, processes: int) -> None:
+        """Refuse more processes than an evaluation has rows.
+
+        Raises:
+            ConfigError: With the number of rows.
+        """
+        rows = self._rows.get(split)
+        if rows is not None and len(rows) < processes:
+            raise ConfigError(
+                f"trainer.devices: expected at most {len(rows)}, as many as {split} has rows"
+                f" – found {processes}"
+            )
+
+    def training_batches(self, processes: int) -> int:
+        """Return the batches of an epoch on each of some processes; call setup first."""
+        return len(self._sampler(self._rows["train"].lengths, shuffle=True, world_size=processes))
 
     def inspection(self, tokenizer: Any) -> Inspection:
         """Return what is in the files and what is wrong with it; nothing is left out.

@@ -23,6 +23,24 @@ def runs_on_cpu(accelerator: Any) -> bool:
     )
 
 
+def process_count(accelerator: Any, devices: Any, nodes: int) -> int:
+    """Return how many processes a run asks for, whether this machine has the devices or not.
+
+    Args:
+        accelerator: Value of ``trainer.accelerator``.
+        devices: Value of ``trainer.devices``.
+        nodes: Number of machines.
+    """
+    parts = [part for part in str(devices).strip("[] ").split(",") if part.strip()]
+    if str(devices) in ("auto", "-1"):
+        own = 1 if runs_on_cpu(accelerator) else torch.accelerator.device_count()
+    elif str(devices).isdigit():
+        own = int(devices)
+    else:
+        own = len(parts)
+    return max(1, own) * nodes
+
+
 def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:
     """Refuse what this machine cannot run.
 

@@ -266,6 +266,18 @@ class BertClassifier(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of other classes, before its weights fail to fit."""
+        self.check_checkpoint(checkpoint, self.trainer.training)
+
+    def check_checkpoint(self, checkpoint: dict[str, Any], trains: bool) -> None:
+        """Refuse a checkpoint that does not fit.
+
+        Args:
+            checkpoint: Its content.
+            trains: Whether its optimizer is to go on, too.
+
+        Raises:
+            CheckpointError: Of other classes, or of other groups of weights.
+        """
         stored = checkpoint["bert_lightning"]["class_names"]
         if stored != self.class_names:
             raise CheckpointError(
@@ -274,7 +286,7 @@ class BertClassifier(LightningModule):
                 "take the data that the checkpoint was trained on, or train anew with"
                 " --model.pretrained CHECKPOINT"
             )
-        if self.trainer.training:
+        if trains:
             self._check_groups(checkpoint)
 
     def _check_groups(self, checkpoint: dict[str, Any]) -> None:

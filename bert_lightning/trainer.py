@@ -1,9 +1,9 @@
-"""Lightning's Trainer with the two options that its commands lack."""
+"""Lightning's Trainer with the two options that its commands lack, and with `plan`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
@@ -12,11 +12,15 @@ from typing_extensions import override
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.prediction_writer import PredictionWriter
 from bert_lightning.callbacks.run_report import RunReport
-from bert_lightning.errors import ConfigError
+from bert_lightning.checkpoint import read_checkpoint
+from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.planning import Circumstances, later_refusals, make_plan
 
 
 class NewsTrainer(Trainer):
     """Lightning's Trainer; its arguments are documented at lightning.ai."""
+
+    circumstances: Circumstances | None = None  # of a fit that is planned
 
     @override
     def fit(  # type: ignore[override]
@@ -51,6 +55,49 @@ class NewsTrainer(Trainer):
         for report in reports:
             report.console.say(f"not tested: {reason}")
             report.say_where()
+
+    def plan(
+        self,
+        model: LightningModule,
+        datamodule: LightningDataModule,
+        ckpt_path: str | None = None,
+        test_after_fit: bool = True,
+        output: str | None = None,
+    ) -> None:
+        """Show what fit would run, with the same settings; train nothing.
+
+        Args:
+            model: The classifier.
+            datamodule: Its data.
+            ckpt_path: Checkpoint to go on from: last, best, a run folder or a .ckpt file.
+            test_after_fit: As in fit.
+            output: A .json file for the plan; the only file that is written.
+
+        Raises:
+            ConfigError: Fit would be refused; with all reasons.
+        """
+        c, data, classifier = self.circumstances, cast(Any, datamodule), cast(Any, model)
+        assert c is not None
+        self.strategy.connect(model)
+        data.trainer = self
+        try:
+            if ckpt_path:
+                classifier.check_checkpoint(read_checkpoint(Path(ckpt_path)), trains=True)
+            data.setup("fit")
+        except BertLightningError as error:
+            raise ConfigError("\n".join([*c.refusals, str(error)])) from error
+        c.refusals += later_refusals(self, data, c.processes)
+        plan = make_plan(self, classifier, data, c)
+        for name, text in plan.lines.items():
+            c.console.say(f"{name:<9} {text}")
+        for text in plan.warnings:
+            c.console.say(f"{'warning':<9} {text}")
+        outcome = "would be refused, see below" if c.refusals else "would run; nothing was trained"
+        c.console.say(f"{'fit':<9} {outcome}")
+        if output and self.is_global_zero:
+            Path(output).write_text(plan.as_json(c.refusals), encoding="utf-8")
+        if c.refusals:
+            raise ConfigError("\n".join(c.refusals))
 
     @override
     def validate(  # type: ignore[override]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
 
-from bert_lightning.devices import check_devices, runs_on_cpu
+from bert_lightning.devices import check_devices, process_count, runs_on_cpu
 from bert_lightning.errors import ConfigError
 
 DDP_CLASS = "lightning.pytorch.strategies.DDPStrategy"
@@ -205,3 +205,24 @@ def test_the_bare_name_of_a_class_leads_to_its_short_name(machine, name):
     message = _refusal("cpu", 1, name)
     assert "a mapping with class_path and init_args" in message
     assert "did you mean ddp?" in message
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "devices", "nodes", "gpus", "count"),
+    [
+        ("auto", "auto", 1, 0, 1),
+        ("cpu", 2, 1, 0, 2),
+        ("auto", "auto", 1, 4, 4),
+        ("gpu", -1, 2, 4, 8),
+        ("gpu", "2", 1, 0, 2),
+        ("gpu", [0, 3], 1, 4, 2),
+        ("gpu", "0,1,3", 1, 0, 3),
+        ("gpu", "auto", 1, 0, 1),
+    ],
+)
+def test_processes_are_counted_whether_the_devices_are_there_or_not(
+    machine, monkeypatch, accelerator, devices, nodes, gpus, count
+):
+    machine(gpus)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: gpus)
+    assert process_count(accelerator, devices, nodes) == count

@@ -51,7 +51,9 @@ ORDER = (
     "optim",
     "amp",
     "nonfinite",
-    "precision devices compatibility decisions console arguments loggers banner notices",
+    "precision devices compatibility decisions console arguments loggers banner notices memory",
+    "conflicts",
+    "planning",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
     "callbacks.data_summary callbacks.amp_recorder",

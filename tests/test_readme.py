@@ -38,6 +38,7 @@ EVALUATIONS = [
     line for line in COMMANDS if line.startswith(("validate", "test", "fit --ckpt_path"))
 ]
 INSPECTIONS = [line for line in COMMANDS if line.startswith("inspect")]
+PLANS = [line for line in COMMANDS if line.startswith("plan")]
 PREDICTIONS = [line for line in COMMANDS if line.startswith("predict")]
 
 
@@ -107,6 +108,14 @@ def test_the_commands_that_inspect_run(command, news_folder, run_cli, tmp_path):
     assert status == 0, err
     page = tmp_path / (args[args.index("--output") + 1] if "--output" in args else "inspection")
     assert (page / "inspection.html").is_file()
+
+
+@pytest.mark.parametrize("command", PLANS)
+def test_the_commands_that_plan_run(command, run_cli, tmp_path):
+    status, out, err = run_cli(*shlex.split(command))
+    assert status == 0, err
+    assert out.splitlines()[-1] == "fit       would run; nothing was trained"
+    assert {file.name for file in tmp_path.iterdir()} <= {"plan.json"}
 
 
 @pytest.mark.parametrize("command", PREDICTIONS)
