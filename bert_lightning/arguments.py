@@ -17,7 +17,7 @@ from bert_lightning.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
 CONFIG_FLAGS = ("--config", "-c")
-COMMAND_KEYS = {"test_after_fit": "fit", "output": "predict"}
+COMMAND_KEYS = {"test_after_fit": "fit", "seeds": "fit", "output": "predict"}
 OBJECT_KEYS = {
     "trainer.strategy": ("auto", "ddp", "fsdp"),
     "trainer.callbacks": ("null", "a list of mappings"),

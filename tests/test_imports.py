@@ -52,6 +52,7 @@ ORDER = (
     "amp",
     "nonfinite",
     "precision devices compatibility decisions console arguments loggers banner notices",
+    "seeds",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
     "callbacks.data_summary callbacks.amp_recorder",
