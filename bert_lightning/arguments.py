@@ -17,7 +17,11 @@ from bert_lightning.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
 CONFIG_FLAGS = ("--config", "-c")
-COMMAND_KEYS = {"test_after_fit": ("fit", "plan"), "output": ("predict",)}  # in files
+COMMAND_KEYS = {  # in files
+    "test_after_fit": ("fit", "plan"),
+    "seeds": ("fit",),
+    "output": ("predict",),
+}
 OBJECT_KEYS = {
     "trainer.strategy": ("auto", "ddp", "fsdp"),
     "trainer.callbacks": ("null", "a list of mappings"),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from bert_lightning.errors import CheckpointError
-from bert_lightning.runs import RUNS, run_numbers
+from bert_lightning.runs import RUNS, run_numbers, seed_folders
 
 FORMAT_VERSION = 1
 CHECKPOINTS = "checkpoints"
@@ -78,15 +78,18 @@ def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:
     """
     if name in ("best", "last"):
         for number in reversed(run_numbers(root)):
-            file = root / RUNS / str(number) / CHECKPOINTS / f"{name}.ckpt"
+            run = root / RUNS / str(number)
+            file = run / CHECKPOINTS / f"{name}.ckpt"
             if file.is_file():
                 return file
+            _expect_no_seeds(run, name)
         raise CheckpointError(
             f"ckpt_path: expected a run with a {name} checkpoint – found none in"
             f" {(root / RUNS).absolute()}\ntrain first (fit), or give the path of a .ckpt file"
         )
     path = Path(name)
     if path.is_dir():
+        _expect_no_seeds(path, Path(default).stem)
         file = path / CHECKPOINTS / default
         if not file.is_file():
             present = ", ".join(sorted(str(f.relative_to(path)) for f in path.rglob("*.ckpt")))
@@ -101,3 +104,13 @@ def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:
             "give a .ckpt file, a run folder, best or last"
         )
     return path
+
+
+def _expect_no_seeds(run: Path, name: str) -> None:
+    """Refuse a run of several seeds: which of them is meant is for the user to say."""
+    folders = [path for path in seed_folders(run) if (path / CHECKPOINTS / f"{name}.ckpt").exists()]
+    if folders:
+        raise CheckpointError(
+            f"ckpt_path: expected one run – found {run}, whose {len(folders)} seeds have a {name}"
+            f" checkpoint each\ngive one of {', '.join(map(str, folders))}"
+        )

@@ -54,7 +54,7 @@ from bert_lightning.console import Console
 from bert_lightning.data.labels import Trained
 from bert_lightning.data.texts import standard_input_to_file
 from bert_lightning.datamodule import THUCNewsDataModule
-from bert_lightning.decisions import decide_once, decided, forget_decisions
+from bert_lightning.decisions import decide_once, decided, forget_decisions, is_first_process
 from bert_lightning.devices import check_devices, process_count, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.loggers import refuse_overwriting, run_loggers
@@ -67,7 +67,14 @@ from bert_lightning.precision import (
     effective_precision,
     precision_plugin,
 )
-from bert_lightning.runs import discard_if_empty, new_run_folder, run_of_checkpoint
+from bert_lightning.runs import (
+    RUNS,
+    UNDECIDED,
+    discard_if_empty,
+    new_run_folder,
+    run_of_checkpoint,
+)
+from bert_lightning.seeds import check_seeds, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
 
 COMMANDS = ("fit", "validate", "test", "predict", "plan")
@@ -92,6 +99,8 @@ class NewsCLI(LightningCLI):
     def __init__(self, args: Sequence[str]) -> None:
         command = next((arg for arg in args if arg in COMMANDS), None)
         self.console = Console(to_stderr=command == "predict")
+        self.status = 0
+        self.seeds: list[int] = []
         self.typed: dict[str, Any] = {}
         self.checkpoint: Path | None = None
         self.run: RunFolder | None = None
@@ -101,6 +110,7 @@ class NewsCLI(LightningCLI):
             "allow_abbrev": False,  # a key must be known by its whole name, or precedence fails
             "exit_on_error": False,
         }
+        self.args = list(args)
         super().__init__(
             model_class=BertClassifier,
             datamodule_class=THUCNewsDataModule,
@@ -149,6 +159,7 @@ class NewsCLI(LightningCLI):
         if command:
             given = order_arguments(given, command)
             self.typed = typed_values(given)
+            refuse_checkpoint(self.typed)
             given = self._add_checkpoint_settings(given, command)
         try:
             self.config = parser.parse_args(given)
@@ -196,6 +207,9 @@ class NewsCLI(LightningCLI):
         self._check(check_devices, trainer.accelerator, trainer.devices, strategy)
         on_cpu = runs_on_cpu(trainer.accelerator)
         self._check(check_precision, trainer.precision, on_cpu, strategy)
+        if self.subcommand == "fit" and config.seeds is not None:
+            check_seeds(config.seeds, trainer)
+            self.seeds = config.seeds
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
         if self.checkpoint:
             config.ckpt_path = str(self.checkpoint)
@@ -229,6 +243,18 @@ class NewsCLI(LightningCLI):
                 must_be_same=not other_data,
                 **stored["data"],
             )
+
+    @override
+    def instantiate_classes(self) -> None:
+        if not self.seeds:  # the process of each seed has its own
+            super().instantiate_classes()
+
+    @override
+    def _run_subcommand(self, subcommand: str) -> None:
+        if not self.seeds:
+            super()._run_subcommand(subcommand)
+            return
+        self.status = run_seeds(self.args, self.seeds, self._run_folder(), self.console)
 
     @override
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -359,6 +385,8 @@ class NewsCLI(LightningCLI):
             # from an older state a run of its own begins, or it would replace what came after
             if last.is_file() and last.samefile(self.checkpoint):
                 return resumed
+        if not is_first_process() and not decided("RUN"):
+            return root / RUNS / UNDECIDED  # another machine picks the number; RunFolder learns it
         return Path(decide_once("RUN", lambda: str(new_run_folder(root))))
 
     def _run_callbacks(
@@ -415,14 +443,15 @@ def main(args: Sequence[str] | None = None) -> int:
         args: Arguments without the program name; None takes those of the process.
 
     Returns:
-        Exit status: 0 done, 1 an error that the user can act on, shown on one screen.
+        Exit status: 0 done, 1 an error that the user can act on, shown on one screen, or a seed
+        that failed; 128 + a signal that ended the seeds.
     """
     quieten()
     given = sys.argv[1:] if args is None else list(args)
     try:
         if given[:1] == [inspect.COMMAND]:
             return inspect.inspect_data(given[1:])
-        NewsCLI(given)
+        return NewsCLI(given).status
     except (BertLightningError, MisconfigurationException) as error:
         return _refuse(str(error))
     except OSError as error:
@@ -438,4 +467,3 @@ def main(args: Sequence[str] | None = None) -> int:
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()  # gloo threads alive at exit can abort the interpreter
         forget_decisions()
-    return 0

@@ -8,7 +8,7 @@ environment.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -23,15 +23,26 @@ def decide_once(name: str, decide: Callable[[], str]) -> str:
         decide: Called on the first process.
     """
     key = _PREFIX + name
-    rank: int = getattr(rank_zero_only, "rank", 0)  # set by Lightning on import
-    if rank == 0 or key not in os.environ:
+    if is_first_process() or key not in os.environ:
         os.environ[key] = decide()
     return os.environ[key]
+
+
+def is_first_process() -> bool:
+    """Tell whether this process decides: rank 0 of the first machine, however it was started."""
+    rank: int = getattr(rank_zero_only, "rank", 0)  # set by Lightning on import
+    # a machine that Lightning's own launcher has not yet given ranks says only its number
+    return rank == 0 and os.environ.get("NODE_RANK", "0") == "0"
 
 
 def decided(name: str) -> str | None:
     """Return what was decided in this command, or None."""
     return os.environ.get(_PREFIX + name)
+
+
+def without_decisions(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which another command decides for itself."""
+    return {key: value for key, value in environment.items() if not key.startswith(_PREFIX)}
 
 
 def forget_decisions() -> None:

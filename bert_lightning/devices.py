@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import os
 import socket
 from typing import Any
@@ -73,7 +74,13 @@ def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:
     if isinstance(strategy, str):
         problems += _strategy_problems(strategy)
     sharded = isinstance(strategy, FSDPStrategy) or "fsdp" in str(strategy).lower()
-    if on_cpu and (sharded or "deepspeed" in str(strategy)):
+    by_deepspeed = "deepspeed" in str(strategy).lower()
+    if by_deepspeed and not on_cpu and not importlib.util.find_spec("deepspeed"):
+        problems.append(
+            f"trainer.strategy: expected the package deepspeed for {strategy} – found none: python"
+            ' -m pip install "bert-lightning[deepspeed]", or take --config fsdp.yaml'
+        )
+    if on_cpu and (sharded or by_deepspeed):
         name = "fsdp" if sharded else "deepspeed"
         problems.append(
             f"trainer.strategy: expected a strategy that runs on a CPU – found {name}, which needs"
@@ -113,7 +120,11 @@ def _gpu_problems(devices: Any, gpus: int) -> list[str]:
 def _port_problems() -> list[str]:
     """Try the port that the processes are to meet on, before any of them waits for it."""
     port, host = os.environ.get("MASTER_PORT"), os.environ.get("MASTER_ADDR", "127.0.0.1")
-    started_by_launcher = "LOCAL_RANK" in os.environ or os.environ.get("NODE_RANK", "0") != "0"
+    started_by_launcher = (
+        "LOCAL_RANK" in os.environ
+        or "SLURM_PROCID" in os.environ
+        or os.environ.get("NODE_RANK", "0") != "0"
+    )
     if port is None or started_by_launcher:
         return []
     try:

@@ -1,12 +1,20 @@
-"""Numbered run folders: ``runs/<number>/`` under ``trainer.default_root_dir``."""
+"""Numbered run folders: ``runs/<number>/`` under ``trainer.default_root_dir``.
+
+A run of several seeds holds one folder a seed, ``runs/<number>/seed_<seed>/``, each a complete run.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from bert_lightning.errors import ConfigError
 
 RUNS = "runs"
+UNDECIDED = "undecided"
+FOLDER_VARIABLE = "BERT_LIGHTNING_RUN_FOLDER"  # where the process of a seed is told to write
+_SEED = re.compile(r"seed_\d+")
 
 
 def run_numbers(root: Path) -> list[int]:
@@ -20,34 +28,63 @@ def run_numbers(root: Path) -> list[int]:
 
 
 def new_run_folder(root: Path) -> Path:
-    """Make and return the next run folder; safe when several commands start at the same moment."""
+    """Make and return the next run folder; safe when several commands start at the same moment.
+
+    The process of a seed takes the folder that it was told.
+    """
+    if told := os.environ.get(FOLDER_VARIABLE):
+        return _made(_from_here(Path(told)), exist_ok=True)
     number = max(run_numbers(root), default=0)
     while True:
         number += 1
         folder = root / RUNS / str(number)
         try:
-            folder.mkdir(parents=True)
+            return _made(folder, exist_ok=False)
         except FileExistsError:
             continue
-        except OSError as error:
-            raise ConfigError(
-                f"trainer.default_root_dir: expected a folder that can be written – found"
-                f" {error.strerror} at {folder.absolute()}"
-            ) from error
-        return folder
+
+
+def _made(folder: Path, exist_ok: bool) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=exist_ok)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"trainer.default_root_dir: expected a folder that can be written – found"
+            f" {error.strerror} at {folder.absolute()}"
+        ) from error
+    return folder
+
+
+def seed_folder(run: Path, seed: int) -> Path:
+    """Return the folder of one seed in the folder of a run of several."""
+    return run / f"seed_{seed}"
+
+
+def seed_folders(run: Path) -> list[Path]:
+    """Return the folders of all seeds in the folder of a run, in the order of the seeds."""
+    folders = [folder for folder in run.glob("seed_*") if _SEED.fullmatch(folder.name)]
+    return sorted(folders, key=lambda folder: int(folder.name.removeprefix("seed_")))
 
 
 def run_of_checkpoint(checkpoint: Path) -> Path | None:
     """Return the run folder that a checkpoint belongs to, or None if it lies elsewhere."""
     run = checkpoint.absolute().parent.parent
-    if run.parent.name != RUNS or not run.name.isdigit():
+    numbered = run.parent if _SEED.fullmatch(run.name) else run
+    if numbered.parent.name != RUNS or not numbered.name.isdigit():
         return None
-    return run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
+    return _from_here(run)
+
+
+def _from_here(folder: Path) -> Path:
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def discard_if_empty(run: str | None) -> None:
     """Remove the folder of a run that ended before it wrote anything."""
     if run and Path(run).is_dir() and not any(Path(run).iterdir()):
         Path(run).rmdir()
-        if not any(Path(run).parent.iterdir()):
-            Path(run).parent.rmdir()
+        runs = Path(run).parent
+        if runs.name == RUNS and not any(runs.iterdir()):
+            runs.rmdir()

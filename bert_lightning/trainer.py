@@ -29,6 +29,7 @@ class NewsTrainer(Trainer):
         datamodule: LightningDataModule,
         ckpt_path: str | None = None,
         test_after_fit: bool = True,
+        seeds: list[int] | None = None,
     ) -> None:
         """Train and validate, keep the best and the last checkpoint, test the best at the end.
 
@@ -37,6 +38,8 @@ class NewsTrainer(Trainer):
             datamodule: Its data.
             ckpt_path: Checkpoint to go on from: last, best, a run folder or a .ckpt file.
             test_after_fit: Test the best checkpoint at the end, where there is a test split.
+            seeds: Train once for each of these seeds, in processes and folders of their own, and
+                sum up the scores. The command line does it; this method trains once.
         """
         super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)
         best = next((c.best_path for c in self.callbacks if isinstance(c, BestAndLast)), None)  # type: ignore[attr-defined]

@@ -252,3 +252,30 @@ def test_a_damaged_checkpoint_names_the_intact_ones_beside_it(tmp_path):
     best.write_bytes(b"")
     with pytest.raises(CheckpointError, match="none beside it is intact"):
         read_checkpoint(last)
+
+
+# --- runs of several seeds ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+def test_a_short_name_never_passes_over_a_newer_run_of_seeds(tmp_path, name):
+    _touch(tmp_path, f"runs/6/checkpoints/{name}.ckpt")
+    _touch(tmp_path, *(f"runs/7/seed_{seed}/checkpoints/{name}.ckpt" for seed in (10, 2)))
+    _touch(tmp_path, "runs/7/seed_3/metrics.csv")
+    with pytest.raises(CheckpointError, match="expected one run") as caught:
+        find_checkpoint(name, tmp_path)
+    run = tmp_path / "runs" / "7"
+    assert f"{run}, whose 2 seeds have a {name} checkpoint each" in str(caught.value)
+    assert f"give one of {run / 'seed_2'}, {run / 'seed_10'}" in str(caught.value)
+
+
+def test_the_folder_of_a_run_of_seeds_is_refused_with_its_seeds(tmp_path):
+    _touch(tmp_path, "runs/7/seed_2/checkpoints/best.ckpt")
+    with pytest.raises(CheckpointError, match=r"give one of .*seed_2"):
+        find_checkpoint(str(tmp_path / "runs" / "7"), tmp_path)
+
+
+def test_the_folder_of_a_seed_stands_for_its_best(tmp_path):
+    _touch(tmp_path, "runs/7/seed_2/checkpoints/best.ckpt")
+    run = tmp_path / "runs" / "7" / "seed_2"
+    assert find_checkpoint(str(run), tmp_path) == run / "checkpoints" / "best.ckpt"

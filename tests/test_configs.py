@@ -13,6 +13,7 @@ STRATEGIES = {
     "ddp_static.yaml": "lightning.pytorch.strategies.DDPStrategy",
     "ddp_fp16_hook.yaml": "lightning.pytorch.strategies.DDPStrategy",
     "fsdp.yaml": "fsdp",
+    "deepspeed.yaml": "deepspeed_stage_2",
 }
 TRAINING = ("layerwise.yaml", "lowmem.yaml")
 
@@ -106,12 +107,13 @@ def test_a_ddp_config_fits_on_two_processes(config, quick, run_process, tmp_path
     assert out.count("test/accuracy") == 1
 
 
-def test_fsdp_is_refused_in_words_on_a_cpu(quick, run_cli, tmp_path):
-    status, out, err = run_cli("fit", "--config", "bf16.yaml", "--config", "fsdp.yaml", *quick)
+@pytest.mark.parametrize("name", ["fsdp", "deepspeed"])
+def test_what_shares_out_over_gpus_is_refused_in_words_on_a_cpu(name, quick, run_cli, tmp_path):
+    status, out, err = run_cli("fit", "--config", "bf16.yaml", "--config", f"{name}.yaml", *quick)
     assert status == 1
     assert out == ""
     assert err.startswith("error: trainer.strategy: expected a strategy that runs on a CPU")
-    assert "found fsdp" in err
+    assert f"found {name}, which needs GPUs" in err
     assert not (tmp_path / "runs").exists()
 
 

@@ -169,6 +169,22 @@ def test_fsdp_is_refused_on_a_cpu_in_every_form(machine, strategy):
     check_devices("auto", 2, strategy)
 
 
+@pytest.mark.parametrize(
+    "strategy", ["deepspeed", "deepspeed_stage_2", "lightning.pytorch.strategies.DeepSpeedStrategy"]
+)
+def test_deepspeed_is_refused_where_its_package_is_missing(machine, monkeypatch, strategy):
+    machine(0)
+    assert "found deepspeed, which needs GPUs" in _refusal("auto", 2, strategy)
+    machine(2)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    message = _refusal("auto", 2, strategy)
+    assert len(message.splitlines()) == 1
+    assert f"expected the package deepspeed for {strategy} – found none" in message
+    assert 'pip install "bert-lightning[deepspeed]"' in message
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    check_devices("auto", 2, strategy)
+
+
 @pytest.mark.parametrize(("strategy", "near"), [("dpp", "ddp"), ("fdsp", "fsdp"), ("atuo", "auto")])
 def test_an_unknown_strategy_suggests_the_nearest(machine, strategy, near):
     machine(0)
@@ -195,7 +211,10 @@ def test_a_port_that_is_taken_is_refused_before_processes_start(monkeypatch, mac
         check_devices("cpu", 1, "auto")
         monkeypatch.setenv("LOCAL_RANK", "1")  # the first process listens by now
         check_devices("cpu", 2, "ddp")
-    monkeypatch.delenv("LOCAL_RANK")
+        monkeypatch.delenv("LOCAL_RANK")
+        monkeypatch.setenv("SLURM_PROCID", "1")
+        check_devices("cpu", 2, "ddp")
+    monkeypatch.delenv("SLURM_PROCID")
     check_devices("cpu", 2, "ddp")
 
 

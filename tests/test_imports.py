@@ -52,7 +52,7 @@ ORDER = (
     "amp",
     "nonfinite",
     "precision devices compatibility decisions console arguments loggers banner notices memory",
-    "conflicts",
+    "conflicts seeds",
     "planning",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_lightning.runs import new_run_folder, run_numbers, run_of_checkpoint
+from bert_lightning.runs import discard_if_empty, new_run_folder, run_numbers, run_of_checkpoint
 
 
 def _runs(root, *names):
@@ -72,3 +72,25 @@ def test_a_run_below_the_working_folder_is_named_from_there(tmp_path, monkeypatc
 @pytest.mark.parametrize("place", ["last.ckpt", "models/7/checkpoints/a.ckpt", "runs/b/c/a.ckpt"])
 def test_a_checkpoint_elsewhere_has_no_run(tmp_path, place):
     assert run_of_checkpoint(tmp_path / place) is None
+
+
+def test_a_checkpoint_of_a_seed_knows_the_folder_of_the_seed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checkpoint = Path("runs/7/seed_3/checkpoints/last.ckpt")
+    assert run_of_checkpoint(checkpoint) == Path("runs/7/seed_3")
+    assert run_of_checkpoint(Path("runs/x/seed_3/checkpoints/last.ckpt")) is None
+
+
+def test_the_process_of_a_seed_takes_the_folder_it_was_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BERT_LIGHTNING_RUN_FOLDER", str(tmp_path / "runs" / "4" / "seed_1"))
+    assert new_run_folder(Path()) == Path("runs/4/seed_1")
+    assert (tmp_path / "runs" / "4" / "seed_1").is_dir()
+
+
+def test_an_empty_seed_leaves_the_folder_of_the_command(tmp_path):
+    _runs(tmp_path, "4/seed_1")
+    discard_if_empty(str(tmp_path / "runs" / "4" / "seed_1"))
+    assert (tmp_path / "runs" / "4").is_dir()
+    discard_if_empty(str(tmp_path / "runs" / "4"))
+    assert not (tmp_path / "runs").exists()
