@@ -231,7 +231,7 @@ def test_all_faults_of_the_settings_are_told_at_once():
     with pytest.raises(ConfigError) as error:
         AmpPrecision("16-mixed", "cpu", wrong)
     lines = str(error.value).splitlines()
-    assert lines[0] == "amp.init_scale: expected more than amp.min_scale – found 1.0"
+    assert lines[0] == "amp.init_scale: expected more than amp.min_scale, up to 3.4e+38 – found 1.0"
     assert [line.split(":")[0] for line in lines] == [
         "amp.init_scale",
         "amp.growth_factor",
@@ -239,6 +239,22 @@ def test_all_faults_of_the_settings_are_told_at_once():
         "amp.backoff_factor",
         "amp.max_consecutive_skips",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("init_scale", math.inf),
+        ("init_scale", math.nan),
+        ("init_scale", 1e39),
+        ("growth_factor", math.inf),
+        ("growth_interval", 2**31),
+        ("min_scale", 1e-60),
+    ],
+)
+def test_what_a_scaler_on_a_device_cannot_hold_is_refused(name, value):
+    with pytest.raises(ConfigError, match=f"amp.{name}: expected .* – found"):
+        AmpSettings(**{name: value}).check()
 
 
 def test_scale_and_growth_go_on_and_configured_factors_count(classifier):
