@@ -180,6 +180,19 @@ def test_overflow_that_does_not_come_again_is_said_to_be_so(classifier):
         train(classifier(), batches(4), Overflow(1, 2), recorder, settings=settings)
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_checkpoint_is_only_recommended_where_there_is_one(classifier, tmp_path, has_checkpoint):
+    words = "no checkpoint was written yet: begin again with a lower"
+    if has_checkpoint:
+        (tmp_path / "checkpoints").mkdir()
+        (tmp_path / "checkpoints" / "last.ckpt").touch()
+        words = f"go on with --ckpt_path {tmp_path} and a lower"
+    settings = AmpSettings(max_consecutive_skips=1)
+    recorder = AmpRecorder(tmp_path, Console())
+    with pytest.raises(TrainingError, match=words):
+        train(classifier(), batches(4), Overflow(1, 2), recorder, settings=settings)
+
+
 # --- accumulation -------------------------------------------------------------------------------
 
 
