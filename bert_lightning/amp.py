@@ -53,12 +53,17 @@ class AmpSettings:
         Raises:
             ConfigError: All faults found.
         """
+        limits = torch.finfo(torch.float32)  # of the scale; the growth tracker is an int32
+        most_steps = torch.iinfo(torch.int32).max
         rules = {
-            "init_scale": (self.init_scale > self.min_scale, "more than amp.min_scale"),
-            "growth_factor": (self.growth_factor > 1, "more than 1"),
-            "growth_interval": (self.growth_interval >= 1, "1 or more"),
+            "init_scale": (
+                self.min_scale < self.init_scale <= limits.max,
+                f"more than amp.min_scale, up to {limits.max:.2g}",
+            ),
+            "growth_factor": (1 < self.growth_factor <= limits.max, "a finite number above 1"),
+            "growth_interval": (1 <= self.growth_interval <= most_steps, f"1 to {most_steps}"),
             "backoff_factor": (0 < self.backoff_factor < 1, "a number between 0 and 1"),
-            "min_scale": (self.min_scale > 0, "more than 0"),
+            "min_scale": (self.min_scale >= limits.tiny, f"{limits.tiny:.2g} or more"),
             "max_consecutive_skips": (
                 1 <= self.max_consecutive_skips < RING_STEPS,
                 f"1 to {RING_STEPS - 1}",
@@ -216,6 +221,7 @@ class AmpPrecision(_ScaledStep, MixedPrecision):
         device: str = "cuda",
         settings: AmpSettings | None = None,
     ) -> None:
+        self.has_own_settings = settings is not None
         self.settings = settings or AmpSettings()
         self.settings.check()
         scaler = None

@@ -66,6 +66,7 @@ from bert_lightning.precision import (
     check_precision,
     effective_precision,
     precision_plugin,
+    with_settings,
 )
 from bert_lightning.runs import (
     RUNS,
@@ -276,8 +277,10 @@ class NewsCLI(LightningCLI):
         if self.subcommand == "plan":
             return self._planning_trainer(config, own_callbacks, on_cpu)
         precision, precision_note = effective_precision(config.precision, on_cpu)
-        banner = self._banner(precision_note or str(precision or "32-true"))
         precision_arguments = self._precision_arguments(precision, on_cpu, config)
+        own = [p for p in _as_list(config.plugins) if isinstance(p, Precision)]
+        named = f"{own[0].precision} – {type(own[0]).__name__} of trainer.plugins" if own else None
+        banner = self._banner(named or precision_note or str(precision or "32-true"))
         scaled = _scales(precision_arguments["plugins"])
         if is_fit and self.checkpoint and (line := scale_line(self.checkpoint, scaled)):
             banner["scale"] = line
@@ -369,7 +372,7 @@ class NewsCLI(LightningCLI):
         matmul: MatmulSettings = self._get(self.config_init, "matmul")
         amp.check()
         matmul.apply()
-        plugins = _as_list(config.plugins)
+        plugins = [with_settings(plugin, amp) for plugin in _as_list(config.plugins)]
         if any(isinstance(plugin, Precision) for plugin in plugins):
             return {"precision": precision, "plugins": plugins}
         plugin = precision_plugin(precision, on_cpu, config.strategy, amp)

@@ -180,6 +180,19 @@ def test_overflow_that_does_not_come_again_is_said_to_be_so(classifier):
         train(classifier(), batches(4), Overflow(1, 2), recorder, settings=settings)
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_checkpoint_is_only_recommended_where_there_is_one(classifier, tmp_path, has_checkpoint):
+    words = "no checkpoint was written yet: begin again with a lower"
+    if has_checkpoint:
+        (tmp_path / "checkpoints").mkdir()
+        (tmp_path / "checkpoints" / "last.ckpt").touch()
+        words = f"go on with --ckpt_path {tmp_path} and a lower"
+    settings = AmpSettings(max_consecutive_skips=1)
+    recorder = AmpRecorder(tmp_path, Console())
+    with pytest.raises(TrainingError, match=words):
+        train(classifier(), batches(4), Overflow(1, 2), recorder, settings=settings)
+
+
 # --- accumulation -------------------------------------------------------------------------------
 
 
@@ -231,7 +244,7 @@ def test_all_faults_of_the_settings_are_told_at_once():
     with pytest.raises(ConfigError) as error:
         AmpPrecision("16-mixed", "cpu", wrong)
     lines = str(error.value).splitlines()
-    assert lines[0] == "amp.init_scale: expected more than amp.min_scale – found 1.0"
+    assert lines[0] == "amp.init_scale: expected more than amp.min_scale, up to 3.4e+38 – found 1.0"
     assert [line.split(":")[0] for line in lines] == [
         "amp.init_scale",
         "amp.growth_factor",
@@ -239,6 +252,22 @@ def test_all_faults_of_the_settings_are_told_at_once():
         "amp.backoff_factor",
         "amp.max_consecutive_skips",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("init_scale", math.inf),
+        ("init_scale", math.nan),
+        ("init_scale", 1e39),
+        ("growth_factor", math.inf),
+        ("growth_interval", 2**31),
+        ("min_scale", 1e-60),
+    ],
+)
+def test_what_a_scaler_on_a_device_cannot_hold_is_refused(name, value):
+    with pytest.raises(ConfigError, match=f"amp.{name}: expected .* – found"):
+        AmpSettings(**{name: value}).check()
 
 
 def test_scale_and_growth_go_on_and_configured_factors_count(classifier):

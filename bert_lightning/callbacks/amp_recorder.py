@@ -17,6 +17,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from typing_extensions import override
 
 from bert_lightning.amp import Step, StepRing
+from bert_lightning.checkpoint import CHECKPOINTS, LAST
 from bert_lightning.console import Console
 from bert_lightning.errors import TrainingError
 from bert_lightning.nonfinite import find_nonfinite
@@ -197,10 +198,18 @@ class AmpRecorder(Callback):
             return
         self._say_event()
         where = self._culprit(trainer, pl_module)
-        raise TrainingError(
-            f"{expected} – found {found}\n{where}\n"
-            "weights and last checkpoint are those before: go on with --ckpt_path last and a lower"
-            " --model.learning_rate, without these rows, or with --trainer.precision bf16-mixed"
+        raise TrainingError(f"{expected} – found {found}\n{where}\n{self._way_on()}")
+
+    def _way_on(self) -> str:
+        ways = (
+            "a lower --model.learning_rate, without these rows, or with --trainer.precision"
+            " bf16-mixed"
+        )
+        if self.folder is None or not (self.folder / CHECKPOINTS / LAST).is_file():
+            return f"no checkpoint was written yet: begin again with {ways}"
+        return (
+            "weights and last checkpoint are those before: go on with --ckpt_path"
+            f" {self.folder} and {ways}"
         )
 
     def _culprit(self, trainer: Trainer, pl_module: LightningModule) -> str:
