@@ -228,6 +228,8 @@ class NewsCLI(LightningCLI):
 
     @override
     def instantiate_classes(self) -> None:
+        if self.seeds:  # the process of each seed has its own
+            return
         try:
             super().instantiate_classes()
         except BertLightningError as error:
@@ -244,11 +246,6 @@ class NewsCLI(LightningCLI):
                 must_be_same=not other_data,
                 **stored["data"],
             )
-
-    @override
-    def instantiate_classes(self) -> None:
-        if not self.seeds:  # the process of each seed has its own
-            super().instantiate_classes()
 
     @override
     def _run_subcommand(self, subcommand: str) -> None:
