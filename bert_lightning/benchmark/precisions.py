@@ -38,7 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
     cases = [(name, seed) for seed in options.seeds for name in PRECISIONS]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.processes) as pool:
         reports = list(
-            pool.map(lambda case: fit(*case, fit_options, Path(folder, f"{case}")), cases)
+            pool.map(
+                lambda case: fit(case[0], case[1], fit_options, Path(folder, f"{case}")), cases
+            )
         )
     result = {
         "command": ["fit", *(_without_place(word) for word in fit_options)],
