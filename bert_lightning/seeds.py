@@ -131,7 +131,8 @@ def run_seeds(args: Sequence[str], seeds: Sequence[int], folder: Path, console: 
 class _SeedProcess:
     """The process of a seed, in a group of its own with the ranks that it starts.
 
-    A signal for the command goes to the group; a second one ends the group at once.
+    A signal for the command goes to its first process, which ends its ranks; a second signal ends
+    the group at once.
     """
 
     def __init__(self) -> None:
@@ -161,7 +162,10 @@ class _SeedProcess:
     def _send(self, number: int) -> None:
         if self._process:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left
-                os.killpg(self._process.pid, number)
+                if number == signal.SIGKILL:
+                    os.killpg(self._process.pid, number)
+                else:  # the first process ends its ranks; told twice, they can wait for each other
+                    os.kill(self._process.pid, number)
 
 
 @contextlib.contextmanager

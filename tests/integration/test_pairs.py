@@ -60,7 +60,7 @@ def _cells():
         yield pytest.param(*cell, marks=marks, id=" ".join(cell))
 
 
-@pytest.mark.parametrize(("precision", "strategy", "place"), _cells())
+@pytest.mark.parametrize(("precision", "strategy", "place"), list(_cells()))
 def test_a_pair_runs_or_is_refused_as_the_table_says(
     precision, strategy, place, run_cli, run_process, quick, tmp_path
 ):
