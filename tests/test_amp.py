@@ -137,7 +137,7 @@ def test_a_planted_nan_is_found_and_named(classifier, tmp_path):
         "amp.max_consecutive_skips: expected at most 1 skipped steps in a row – found 2 up to step"
     )
     assert "at step 6: output of bert.embeddings.word_embeddings; rows 402, 403 of train" in text
-    assert "--ckpt_path last" in text
+    assert "begin again with a lower --model.learning_rate" in text
     lines = (tmp_path / "amp_last_steps.csv").read_text().splitlines()
     assert lines[0] == "step,loss_scale,gradient_norm,is_skipped,next_scale"
     assert [line.split(",")[3] for line in lines[1:]] == ["False"] * 4 + ["True"] * 2
