@@ -95,7 +95,10 @@ def test_a_config_fits_on_the_cpu(config, quick, run_cli, tmp_path):
     assert (tmp_path / "runs" / "1" / "checkpoints" / "best.ckpt").is_file()
 
 
-@pytest.mark.parametrize("config", ["ddp.yaml", "ddp_static.yaml", "ddp_fp16_hook.yaml"])
+@pytest.mark.parametrize(
+    "config",
+    ["ddp.yaml", pytest.param("ddp_static.yaml", marks=pytest.mark.slow), "ddp_fp16_hook.yaml"],
+)
 def test_a_ddp_config_fits_on_two_processes(config, quick, run_process, tmp_path):
     status, out, err = run_process(
         *["fit", "--config", "amp.yaml", "--config", config, "--trainer.devices", "2"],

@@ -206,6 +206,7 @@ def own_callback(folder, name):
     return ["--config", file], {"PYTHONPATH": os.pathsep.join(paths)}
 
 
+@pytest.mark.slow
 def test_a_seed_that_fails_is_told_and_the_finished_ones_stay(run_process, quick, tmp_path):
     words, env = own_callback(tmp_path, "Fails")
     status, out, err = run_process("fit", "--seeds", "[1,2,3]", *quick, *words, env=env)
@@ -221,6 +222,7 @@ def test_a_seed_that_fails_is_told_and_the_finished_ones_stay(run_process, quick
         assert (run / f"seed_{seed}" / "checkpoints" / "best.ckpt").is_file()
 
 
+@pytest.mark.slow
 def test_settings_that_are_refused_are_refused_once_and_leave_nothing(run_process, tmp_path):
     status, out, err = run_process("fit", "--seeds", "[1,2]", "--data.path", "nowhere")
     assert status == 1
@@ -237,6 +239,7 @@ def is_alive(pid):
     return state != "Z"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_signal_ends_the_processes_of_the_seed_too(quick, tmp_path, number):

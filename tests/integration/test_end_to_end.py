@@ -306,8 +306,8 @@ def test_predictions_do_not_depend_on_the_number_of_processes(run_process, train
 @pytest.mark.parametrize(
     ("precision", "strategy"),
     [
-        ("fp32.yaml", "ddp.yaml"),
         ("amp.yaml", "ddp_static.yaml"),
+        pytest.param("fp32.yaml", "ddp.yaml", marks=pytest.mark.slow),
         pytest.param("bf16.yaml", "ddp.yaml", marks=pytest.mark.slow),
         pytest.param("fp32.yaml", "ddp_static.yaml", marks=pytest.mark.slow),
         pytest.param("amp.yaml", "ddp.yaml", marks=pytest.mark.slow),

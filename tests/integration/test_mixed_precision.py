@@ -236,7 +236,12 @@ def test_checkpoints_hold_the_averaged_weights_that_were_scored(run_cli, quick, 
 
 
 @pytest.mark.parametrize(
-    ("strategy", "windows"), [("ddp.yaml", 1), ("ddp_static.yaml", 1), ("ddp.yaml", 2)]
+    ("strategy", "windows"),
+    [
+        ("ddp.yaml", 1),
+        pytest.param("ddp_static.yaml", 1, marks=pytest.mark.slow),
+        pytest.param("ddp.yaml", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_two_processes_learn_as_one_also_where_their_rows_are_unequal(
     run_process, tiny_bert_folder, tmp_path, strategy, windows
