@@ -15,6 +15,7 @@ STRATEGIES = {
     "fsdp.yaml": "fsdp",
     "deepspeed.yaml": "deepspeed_stage_2",
 }
+MORE_DDP = ("ddp_static.yaml", "ddp_fp16_hook.yaml")
 TRAINING = ("layerwise.yaml", "lowmem.yaml")
 
 
@@ -97,7 +98,7 @@ def test_a_config_fits_on_the_cpu(config, quick, run_cli, tmp_path):
 
 @pytest.mark.parametrize(
     "config",
-    ["ddp.yaml", pytest.param("ddp_static.yaml", marks=pytest.mark.slow), "ddp_fp16_hook.yaml"],
+    ["ddp.yaml", *(pytest.param(c, marks=pytest.mark.slow) for c in MORE_DDP)],
 )
 def test_a_ddp_config_fits_on_two_processes(config, quick, run_process, tmp_path):
     status, out, err = run_process(

@@ -139,6 +139,7 @@ def test_a_score_that_is_no_number_is_left_out_of_the_mean(tmp_path):
 # --- processes ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_each_seed_is_a_run_of_its_own_and_all_are_summed_up(
     run_process, run_cli, quick, tmp_path, monkeypatch
 ):

@@ -303,17 +303,9 @@ def test_predictions_do_not_depend_on_the_number_of_processes(run_process, train
     assert one.out == two.out == stdin.out
 
 
-@pytest.mark.parametrize(
-    ("precision", "strategy"),
-    [
-        ("amp.yaml", "ddp_static.yaml"),
-        pytest.param("fp32.yaml", "ddp.yaml", marks=pytest.mark.slow),
-        pytest.param("bf16.yaml", "ddp.yaml", marks=pytest.mark.slow),
-        pytest.param("fp32.yaml", "ddp_static.yaml", marks=pytest.mark.slow),
-        pytest.param("amp.yaml", "ddp.yaml", marks=pytest.mark.slow),
-        pytest.param("bf16.yaml", "ddp_static.yaml", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp.yaml", "ddp_static.yaml"])
+@pytest.mark.parametrize("precision", ["fp32.yaml", "amp.yaml", "bf16.yaml"])
 def test_two_processes_score_as_one(run_process, quick, tmp_path, precision, strategy):
     words = ("--config", precision, "--config", strategy, "--trainer.devices", "2")
     assert run_process("fit", *words, *quick).status == 0

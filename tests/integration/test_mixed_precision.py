@@ -284,6 +284,7 @@ def test_two_processes_learn_as_one_also_where_their_rows_are_unequal(
             torch.testing.assert_close(value, weights[1][name], atol=1e-5, rtol=0, msg=name)
 
 
+@pytest.mark.slow
 def test_two_processes_skip_the_same_steps_under_a_scaler(run_process, quick, fp16, tmp_path):
     status, out, err = run_process(
         *["fit", *quick, *fp16(2.0**20), "--config", "ddp.yaml", "--trainer.devices", "2"],
@@ -298,6 +299,7 @@ def test_two_processes_skip_the_same_steps_under_a_scaler(run_process, quick, fp
     assert out.count("Gradient overflow detected") == 1
 
 
+@pytest.mark.slow
 def test_a_row_that_spoils_one_of_two_processes_is_named_once(
     run_process, tiny_bert_folder, fp16, tmp_path
 ):

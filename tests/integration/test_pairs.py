@@ -1,8 +1,8 @@
 """Every precision × strategy of configs/: where it runs, and why it is refused where it does not.
 
 The table says what each pair does on one CPU process, on two (gloo) and on one GPU. Cells that
-another test already runs are named there; of the others all refusals and few runs are in the
-normal suite, the rest is marked slow or gpu.
+another test already runs are named there; of the others all refusals are in the normal suite,
+and what runs is marked slow or gpu.
 """
 
 import importlib.util
@@ -40,7 +40,6 @@ RUN_ELSEWHERE = {  # tests/test_configs.py
     *((precision, "single", "1 CPU") for precision in PRECISIONS),
     *(("amp", strategy, "2 CPU processes") for strategy in ("ddp", "ddp_static", "ddp_fp16_hook")),
 }
-IN_NORMAL_SUITE = {("bf16", "ddp", "1 CPU")}
 
 
 def outcome(precision, strategy, place):
@@ -55,7 +54,7 @@ def _cells():
         marks = []
         if cell[2] == "1 GPU":
             marks.append(pytest.mark.gpu)
-        elif outcome(*cell) == RUNS and cell not in IN_NORMAL_SUITE:
+        elif outcome(*cell) == RUNS:
             marks.append(pytest.mark.slow)
         yield pytest.param(*cell, marks=marks, id=" ".join(cell))
 
