@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_lightning.data.files import NumberedLines
 from bert_lightning.data.layouts import OBJECT_START, Layout
-from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
+from bert_lightning.data.records import Fault, Item, Record, item_of, items_of, shown
 
 _START_OF_ARRAY = re.compile(r"\s*\[?")
 _EXCERPT = 200  # characters, of which messages show some
@@ -18,13 +18,7 @@ _BETWEEN_OBJECTS = re.compile(r"[\s,]*")
 
 def read_objects(lines: NumberedLines, source: str, layout: Layout) -> Iterator[Item]:
     """Read one object a line."""
-    for number, line in lines:
-        if isinstance(line, Fault):
-            yield line
-        elif not line.strip():
-            yield BLANK_LINE
-        else:
-            yield _json_item(line, source, number, layout)
+    return items_of(lines, lambda line, number: _json_item(line, source, number, layout))
 
 
 def _json_item(line: str, source: str, number: int, layout: Layout) -> Record | Fault:

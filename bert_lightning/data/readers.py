@@ -9,7 +9,7 @@ from pathlib import Path
 from bert_lightning.data.files import NumberedLines, numbered_lines
 from bert_lightning.data.json_rows import read_array, read_objects
 from bert_lightning.data.layouts import Layout, split_ends
-from bert_lightning.data.records import BLANK_LINE, Fault, Item, Record, item_of, shown
+from bert_lightning.data.records import Fault, Item, Record, item_of, items_of, shown
 from bert_lightning.data.tables import read_table
 from bert_lightning.errors import DataError
 
@@ -59,13 +59,7 @@ def sample_lines(path: Path, encoding: str) -> list[str]:
 
 
 def _read_lines(lines: NumberedLines, source: str, layout: Layout) -> Iterator[Item]:
-    for number, line in lines:
-        if isinstance(line, Fault):
-            yield line
-        elif not line.strip():
-            yield BLANK_LINE
-        else:
-            yield _line_item(line, source, number, layout)
+    return items_of(lines, lambda line, number: _line_item(line, source, number, layout))
 
 
 def _line_item(line: str, source: str, number: int, layout: Layout) -> Record | Fault:

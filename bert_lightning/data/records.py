@@ -8,7 +8,7 @@ class names, which is stored in every checkpoint.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,6 +91,24 @@ def item_of(
     if name is None:
         return Fault(source, line, "one label", f"{label!r}, {shown(words)}")
     return Record(words, name, source, line)
+
+
+def items_of(
+    lines: Iterable[tuple[int, str | Fault]], read: Callable[[str, int], Item]
+) -> Iterator[Item]:
+    """Yield what stands in each line of a file in which a line is a row.
+
+    Args:
+        lines: Number and text of each line; a fault where it is no text.
+        read: Makes an item of a line that is not blank, and its number.
+    """
+    for number, line in lines:
+        if isinstance(line, Fault):
+            yield line
+        elif not line.strip():
+            yield BLANK_LINE
+        else:
+            yield read(line, number)
 
 
 def plain_text(value: Any) -> str:
