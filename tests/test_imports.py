@@ -58,9 +58,9 @@ ORDER = (
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
     "callbacks.data_summary callbacks.amp_recorder",
     "callbacks.checkpoints callbacks.run_report",
-    "trainer",
+    "trainer assembly",
     "benchmark.base_shape benchmark.pipeline benchmark.precisions",
-    "commands.inspect",
+    "commands.inspect commands.run",
     "cli",
     "__main__",
 )
