@@ -47,19 +47,58 @@ def rounded_length(length: int, longest: int) -> int:
     return min(-(-length // step) * step, max(length, longest))
 
 
+class Studio:
+    """Stream and memory that graphs share, which never run at the same time.
+
+    Args:
+        device: Without CUDA nothing is recorded.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.graphs = 0
+        self.seconds = 0.0
+        self._stream: Any = None
+        if device.type == "cuda":
+            # one for all: memory that is freed on a stream serves that stream alone
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        """Return a graph of what ``work`` launches, which has not run yet."""
+        if self._stream is None:
+            return None
+        started = time.perf_counter()
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        gc.disable()  # what it frees would be freed inside the graph
+        try:
+            with torch.cuda.stream(self._stream):
+                # other threads may go on: they fill pinned memory
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        finally:
+            gc.enable()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        self.graphs += 1
+        self.seconds += time.perf_counter() - started
+        return graph
+
+
 class Recording:
     """Work on the device that is run the first time, recorded the second, and then replayed.
 
     Args:
         work: Launches kernels that read and write tensors which stay where they are; returns
             nothing and waits for nothing.
-        pool: Memory that the graphs share; they never run at the same time.
+        studio: Where it is recorded.
     """
 
-    def __init__(self, work: Callable[[], None], pool: Any) -> None:
+    def __init__(self, work: Callable[[], None], studio: Studio) -> None:
         self.work = work
-        self.pool = pool
-        self.seconds = 0.0
+        self.studio = studio
         self._graph: torch.cuda.CUDAGraph | None = None
         self._has_run = False
 
@@ -70,33 +109,13 @@ class Recording:
 
     def __call__(self) -> None:
         """Do the work."""
-        if self._graph is None and self._has_run and torch.cuda.is_available():
-            self._record()
+        if self._graph is None and self._has_run:
+            self._graph = self.studio.record(self.work)
         if self._graph is None:
             self.work()
             self._has_run = True
         else:
             self._graph.replay()
-
-    def _record(self) -> None:
-        started = time.perf_counter()
-        graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        gc.disable()  # what it frees would be freed inside the graph
-        try:
-            with torch.cuda.stream(stream):
-                # other threads may go on: they fill pinned memory
-                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-                try:
-                    self.work()
-                finally:
-                    graph.capture_end()
-        finally:
-            gc.enable()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = graph
-        self.seconds = time.perf_counter() - started
 
 
 class Inputs:
@@ -172,14 +191,14 @@ class CapturedTraining:
         self._leaves: list[Tensor] = []
         self.weights = weights_of(network, self._leaf)
         self.device = self.weights.embeddings[0].device
-        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self.studio = Studio(self.device)
         self._loss = torch.zeros((), device=self.device)
         self._rows = torch.zeros((), device=self.device)
         self._found_inf = torch.zeros((), device=self.device)
         self.loss = torch.zeros((), device=self.device)
         self.rate = torch.zeros((), device=self.device)
         self._shapes: dict[tuple[int, int, bool], tuple[Inputs, Recording]] = {}
-        self._update = Recording(self._step, self._pool)
+        self._update = Recording(self._step, self.studio)
         if scaler is not None:
             scaler.scale(self._loss)  # makes its tensors
 
@@ -209,7 +228,7 @@ class CapturedTraining:
         key = (max(rows, self.filled), rounded_length(length, self.longest), is_first)
         if key not in self._shapes:
             inputs = Inputs(*key[:2], self.device)
-            work = Recording(lambda: self._add_gradients(inputs, is_first), self._pool)
+            work = Recording(lambda: self._add_gradients(inputs, is_first), self.studio)
             self._shapes[key] = (inputs, work)
         inputs, work = self._shapes[key]
         inputs.take(batch)
@@ -290,7 +309,7 @@ class CapturedForward:
         self.filled = 0
         self.weights = weights_of(network)
         self.device = self.weights.embeddings[0].device
-        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self.studio = Studio(self.device)
         self._shapes: dict[tuple[int, int], tuple[Inputs, Tensor, Recording]] = {}
 
     @torch.no_grad()
@@ -315,4 +334,4 @@ class CapturedForward:
             with torch.autocast(self.device.type, enabled=False):
                 logits.copy_(self.forward(inputs.ids, inputs.mask, self.weights, training=False))
 
-        return inputs, logits, Recording(work, self._pool)
+        return inputs, logits, Recording(work, self.studio)

@@ -59,11 +59,11 @@ def update(
     means: Tensor,
     squares: Tensor,
     factor: Tensor,
-    rate: Tensor,
-    decay: float,
+    kept: Tensor,
+    step_size: Tensor,
+    correction: Tensor,
     betas: tuple[float, float],
     epsilon: float,
-    corrections: tuple[Tensor, Tensor],
     is_skipped: Tensor | None,
     clip_value: float | None,
 ) -> None:
@@ -78,11 +78,11 @@ def update(
         means: First moments.
         squares: Second moments.
         factor: What gradients are multiplied by: against the loss scale, and clipping.
-        rate: Learning rate.
-        decay: Weight decay.
+        kept: Share of the weights that decay leaves.
+        step_size: Learning rate over 1 - beta1^t.
+        correction: Root of 1 - beta2^t.
         betas: Of AdamW.
         epsilon: Of AdamW.
-        corrections: 1 - beta1^t and the root of 1 - beta2^t.
         is_skipped: True leaves all as it is; None where nothing is ever skipped.
         clip_value: Largest gradient by amount, None without.
     """
@@ -91,9 +91,7 @@ def update(
         gradient = gradient.clamp(-clip_value, clip_value)
     mean = means + (gradient - means) * (1 - betas[0])
     square = squares * betas[1] + gradient * gradient * (1 - betas[1])
-    first, second = corrections
-    divisor = square.sqrt() / second + epsilon
-    weight = weights * (1 - rate * decay) - (rate / first) * (mean / divisor)
+    weight = weights * kept - step_size * (mean / (square.sqrt() / correction + epsilon))
     if is_skipped is not None:
         mean = torch.where(is_skipped, means, mean)
         square = torch.where(is_skipped, squares, square)
@@ -251,6 +249,7 @@ class FlatAdamW(AdamW):
         for segment, number in self._segments:
             group = self.param_groups[number]
             beta1, beta2 = group["betas"]
+            rate = torch.as_tensor(group["lr"]).to(torch.float32)
             self._update(
                 segment.weights,
                 segment.used,
@@ -258,11 +257,11 @@ class FlatAdamW(AdamW):
                 segment.means,
                 segment.squares,
                 factor,
-                group["lr"].to(torch.float32),
-                group["weight_decay"],
+                1 - rate * group["weight_decay"],
+                rate / (1 - beta1**step),
+                (1 - beta2**step).sqrt(),
                 (beta1, beta2),
                 group["eps"],
-                (1 - beta1**step, (1 - beta2**step).sqrt()),
                 is_skipped,
                 self.clip_value,
             )

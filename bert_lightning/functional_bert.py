@@ -220,15 +220,16 @@ class FunctionalBert:
 
     Args:
         shape: Of all layers.
-        compiled: Whether to compile embeddings, layer and head; each is compiled once, for any
-            batch size and length.
+        compiled: Whether to compile embeddings, layer and head; each is compiled once, for all
+            layers and any length.
     """
 
     def __init__(self, shape: Shape, compiled: bool) -> None:
         self.shape = shape
+        self.compiled = compiled
         self._parts: list[Callable[..., Tensor]] = [embed, encoder_layer, classify]
         if compiled:
-            self._parts = [torch.compile(part, dynamic=True) for part in self._parts]
+            self._parts = [torch.compile(part) for part in self._parts]
 
     def __call__(
         self,
@@ -245,18 +246,23 @@ class FunctionalBert:
             weights: On the device of the ids.
             training: Whether there is dropout.
         """
-        shape = self.shape if training else self.shape.without_dropout()
         embed_ids, layer, head = self._parts
+        shape = self.shape if training else self.shape.without_dropout()
         rows, length = input_ids.shape
-        dtype = shape.dtype
         # the lowest number instead of -inf: a row without pieces must give no NaN
-        mask = torch.zeros(rows, 1, 1, length, dtype=dtype, device=input_ids.device)
-        mask = mask.masked_fill(attention_mask[:, None, None, :] == 0, torch.finfo(dtype).min)
-        mask = mask.expand(rows, 1, length, length)
-        hidden = embed_ids(input_ids, weights.embeddings, shape)
+        mask = torch.zeros(rows, 1, 1, length, dtype=shape.dtype, device=input_ids.device)
+        mask = mask.masked_fill(attention_mask[:, None, None, :] == 0, torch.finfo(mask.dtype).min)
+        mask = self._of_any_length(mask.expand(rows, 1, length, length), 2, 3)
+        hidden = embed_ids(self._of_any_length(input_ids, 1), weights.embeddings, shape)
         for layer_weights in weights.layers:
-            hidden = layer(hidden, mask, layer_weights, shape)
-        return head(hidden, weights.head, shape)
+            hidden = layer(self._of_any_length(hidden, 1), mask, layer_weights, shape)
+        return head(self._of_any_length(hidden, 1), weights.head, shape)
+
+    def _of_any_length(self, tensor: Tensor, *dimensions: int) -> Tensor:
+        """Say which dimensions vary; all others of all tensors are compiled in, which is faster."""
+        if self.compiled:
+            torch._dynamo.maybe_mark_dynamic(tensor, dimensions)
+        return tensor
 
 
 def _cast(weight: Joined, dtype: torch.dtype) -> Tensor:

@@ -81,9 +81,9 @@ def test_options_of_training_are_kept(classifier, options):
     (eager, _), (ours, _) = both(classifier, batches(6, last=1), Precision, settings=settings)
     assert_same_weights(ours, eager, 1e-5)
     start = classifier(**settings)
-    for ours, before in zip(ours.parameters(), start.parameters(), strict=True):
-        if not ours.requires_grad:
-            assert torch.equal(ours, before)
+    for after, before in zip(ours.parameters(), start.parameters(), strict=True):
+        if not after.requires_grad:
+            assert torch.equal(after, before)
 
 
 @pytest.mark.usefixtures("captured")

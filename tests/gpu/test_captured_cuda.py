@@ -57,7 +57,8 @@ class Losses(L.Callback):
 
     def on_train_batch_end(self, trainer, pl_module, *_):
         torch.cuda.set_sync_debug_mode("default")
-        self.kept.append(pl_module._logged["train/loss"].clone())
+        if (trainer.global_step or 0) > len(self.kept):
+            self.kept.append(pl_module._logged["train/loss"].clone())
 
     def on_exception(self, *_):
         torch.cuda.set_sync_debug_mode("default")
@@ -134,7 +135,8 @@ def test_layers_computed_again_give_the_same_losses(classifier, precision):
 
 def test_a_new_length_takes_less_than_a_second(classifier):
     class Seconds(L.Callback):
-        kept = []
+        def __init__(self):
+            self.kept = []
 
         def on_train_batch_start(self, *_):
             torch.cuda.synchronize()
