@@ -16,9 +16,16 @@ from jsonargparse import ArgumentParser
 from bert_lightning.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
-COMMANDS = ("fit", "validate", "test", "predict", "plan")
+COMMANDS = {  # of Lightning, and what they do: the first lines of NewsTrainer's methods
+    "fit": "Train and validate, keep the best and the last checkpoint, test the best at the end.",
+    "validate": "Score a checkpoint on the validation split.",
+    "test": "Score a checkpoint on the test split.",
+    "predict": "Write label and probabilities of each text, in input order.",
+    "plan": "Show what fit would run, with the same settings; train nothing.",
+}
 TRAINING = ("fit", "plan")  # plan takes whatever fit takes
 INSPECT = "inspect"  # the command beside Lightning's
+INSPECT_TASK = "Show what is in a data set and what is wrong with it."
 CONFIG_FLAGS = ("--config", "-c")
 COMMAND_KEYS = {  # in files
     "test_after_fit": ("fit", "plan"),

@@ -58,14 +58,14 @@ class Request:
     """What a command line asks for, as far as it is known before anything is built.
 
     Args:
-        command: fit, validate, test, predict or plan; None if it names none.
+        command: fit, validate, test, predict or plan.
         console: Where lines go.
         typed: What the user gave, by dotted key.
         checkpoint: Where weights and settings come from.
         refusals: Why a planned fit cannot run.
     """
 
-    command: str | None
+    command: str
     console: Console
     typed: dict[str, Any] = field(default_factory=dict)
     checkpoint: Path | None = None

@@ -1,6 +1,7 @@
 """Command line → exit status: runs the command that is named, shows errors on one screen.
 
-``main`` is callable with an argument list.
+``main`` is callable with an argument list. A command is imported when it is named, as torch and
+Lightning take seconds to load and an overview needs neither.
 """
 
 from __future__ import annotations
@@ -8,15 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-import torch.distributed as dist
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-
-from bert_lightning.arguments import INSPECT, first_reason
-from bert_lightning.commands.inspect import inspect_data
-from bert_lightning.commands.run import NewsCLI
+from bert_lightning import __version__
+from bert_lightning.arguments import COMMANDS, INSPECT, INSPECT_TASK, first_reason
 from bert_lightning.decisions import decided, forget_decisions
-from bert_lightning.errors import BertLightningError
-from bert_lightning.notices import is_about_settings, quieten
+from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.notices import is_about_settings
 from bert_lightning.runs import discard_if_empty
 
 
@@ -30,13 +27,10 @@ def main(args: Sequence[str] | None = None) -> int:
         Exit status: 0 done, 1 an error that the user can act on, shown on one screen, or a seed
         that failed; 128 + a signal that ended the seeds.
     """
-    quieten()
     given = sys.argv[1:] if args is None else list(args)
     try:
-        if given[:1] == [INSPECT]:
-            return inspect_data(given[1:])
-        return NewsCLI(given).status
-    except (BertLightningError, MisconfigurationException) as error:
+        return _run(given)
+    except BertLightningError as error:
         return _refuse(str(error))
     except OSError as error:
         if error.filename is None:
@@ -48,9 +42,43 @@ def main(args: Sequence[str] | None = None) -> int:
         return _refuse(first_reason(str(error)))
     finally:
         discard_if_empty(decided("RUN"))
-        if dist.is_available() and dist.is_initialized():
-            dist.destroy_process_group()  # gloo threads alive at exit can abort the interpreter
         forget_decisions()
+
+
+def _run(given: list[str]) -> int:
+    if given[:1] == [INSPECT]:
+        from bert_lightning.commands.inspect import inspect_data
+
+        return inspect_data(given[1:])
+    if not any(word in COMMANDS for word in given):
+        return _overview(given)
+    from bert_lightning.commands.run import run_command
+
+    return run_command(given)
+
+
+def _overview(given: list[str]) -> int:
+    """Show the commands, or refuse words that name none."""
+    tasks = {**COMMANDS, INSPECT: INSPECT_TASK}
+    if "--version" in given:
+        sys.stdout.write(f"bert-lightning {__version__}\n")
+        return 0
+    if "--help" not in given and "-h" not in given:
+        raise ConfigError(
+            f"command: expected one of {', '.join(tasks)} – found"
+            f" {repr(given[0]) if given else 'nothing'}\nbert-lightning --help says what they do"
+        )
+    lines = [
+        "usage: bert-lightning COMMAND [options]",
+        "",
+        "Fine-tune BERT on Chinese text classes.",
+        "",
+        *(f"  {name:<10}{task}" for name, task in tasks.items()),
+        "",
+        "bert-lightning COMMAND --help shows its options, bert-lightning --version the version.",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
 
 
 def _refuse(message: str) -> int:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from lightning.pytorch.utilities import rank_zero_only
-
 _PREFIX = "BERT_LIGHTNING_DECIDED_"
 
 
@@ -30,6 +28,8 @@ def decide_once(name: str, decide: Callable[[], str]) -> str:
 
 def is_first_process() -> bool:
     """Tell whether this process decides: rank 0 of the first machine, however it was started."""
+    from lightning.pytorch.utilities import rank_zero_only  # slow to load
+
     rank: int = getattr(rank_zero_only, "rank", 0)  # set by Lightning on import
     # a machine that Lightning's own launcher has not yet given ranks says only its number
     return rank == 0 and os.environ.get("NODE_RANK", "0") == "0"

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from bert_lightning.arguments import INSPECT, configs_folder, explain, order_arguments
+from bert_lightning.arguments import INSPECT, INSPECT_TASK, configs_folder, explain, order_arguments
 from bert_lightning.backbone import resolve_backbone
 from bert_lightning.console import Console
 from bert_lightning.datamodule import THUCNewsDataModule
@@ -19,6 +19,7 @@ from bert_lightning.errors import ConfigError
 from bert_lightning.inspection.document import as_json
 from bert_lightning.inspection.page import as_page
 from bert_lightning.inspection.screen import as_text
+from bert_lightning.notices import quieten
 
 _FOREIGN_DATA_KEYS = ("trained", "predict_path")
 
@@ -35,6 +36,7 @@ def inspect_data(args: Sequence[str]) -> int:
     Raises:
         DataError: The data cannot be read at all.
     """
+    quieten()
     options = _parsed(list(_own_settings(order_arguments([INSPECT, *args], INSPECT))))
     data = THUCNewsDataModule(**options.data)
     inspection = data.inspection(resolve_backbone(options.model.pretrained).tokenizer)
@@ -59,7 +61,7 @@ def _parsed(args: list[str]) -> Namespace:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog=f"bert-lightning {INSPECT}",
-        description="Show what is in a data set and what is wrong with it.",
+        description=INSPECT_TASK,
         exit_on_error=False,
         allow_abbrev=False,
     )

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from typing_extensions import override
 
-from bert_lightning import __version__
 from bert_lightning.amp import AmpSettings
 from bert_lightning.arguments import (
     COMMANDS,
-    INSPECT,
     TRAINING,
     configs_folder,
     explain,
@@ -37,20 +37,43 @@ from bert_lightning.decisions import decide_once
 from bert_lightning.devices import check_devices, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.module import BertClassifier
+from bert_lightning.notices import quieten
 from bert_lightning.precision import MatmulSettings, check_precision
 from bert_lightning.seeds import check_seeds, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
 
 
-class NewsCLI(LightningCLI):
-    """fit, validate, test, predict and plan.
+def run_command(args: Sequence[str]) -> int:
+    """Run fit, validate, test, predict or plan.
 
     Args:
         args: Command line without the program name.
+
+    Returns:
+        Exit status, as that of the program.
+
+    Raises:
+        BertLightningError: Whatever the user can act on.
+    """
+    quieten()
+    try:
+        return NewsCLI(args).status
+    except MisconfigurationException as error:
+        raise ConfigError(str(error)) from error
+    finally:
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()  # gloo threads alive at exit can abort the interpreter
+
+
+class NewsCLI(LightningCLI):
+    """Settings of a command, then its model, data and trainer.
+
+    Args:
+        args: Command line without the program name; it names a command.
     """
 
     def __init__(self, args: Sequence[str]) -> None:
-        command = next((arg for arg in args if arg in COMMANDS), None)
+        command = next(arg for arg in args if arg in COMMANDS)
         self.request = Request(command, Console(to_stderr=command == "predict"))
         self.status = 0
         self.seeds: list[int] = []
@@ -68,24 +91,20 @@ class NewsCLI(LightningCLI):
             trainer_defaults={"use_distributed_sampler": False, "enable_model_summary": False},
             seed_everything_default=42,
             parser_kwargs={
-                "description": "Fine-tune BERT on Chinese text classes.",
-                "epilog": f"Besides: {INSPECT}, what is in a data set and what is wrong"
-                f" with it (bert-lightning {INSPECT} --help).",
                 "exit_on_error": False,
                 "allow_abbrev": False,
                 "prog": "bert-lightning",
-                "version": __version__,
-                **{name: dict(base) for name in COMMANDS},
+                command: base,
             },
             args=list(args),
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
         )
 
-    @staticmethod
     @override
-    def subcommands() -> dict[str, set[str]]:
-        return {command: {"model", "datamodule"} for command in COMMANDS}
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        # of the command that is named only: each parser takes a moment to build
+        return {self.request.command: {"model", "datamodule"}}
 
     @override
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -105,15 +124,14 @@ class NewsCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         given: list[str] = list(args)  # type: ignore[arg-type]
         command = self.request.command
-        if command:
-            given = order_arguments(given, command)
-            self.request.typed = typed_values(given)
-            refuse_checkpoint(self.request.typed)
-            given = self._add_checkpoint_settings(given, command)
+        given = order_arguments(given, command)
+        self.request.typed = typed_values(given)
+        refuse_checkpoint(self.request.typed)
+        given = self._add_checkpoint_settings(given, command)
         try:
             self.config = parser.parse_args(given)
         except ArgumentError as error:
-            keys = self._subcommand_parsers[command].get_defaults().keys() if command else ()
+            keys = self._subcommand_parsers[command].get_defaults().keys()
             raise ConfigError(explain(str(error), keys)) from error
         if command not in TRAINING and self.request.checkpoint is None:
             raise ConfigError(

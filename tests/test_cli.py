@@ -1,0 +1,54 @@
+"""What a command line loads, and the overview."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_lightning import __version__
+from bert_lightning.arguments import COMMANDS, INSPECT
+from bert_lightning.trainer import NewsTrainer
+
+REPO = Path(__file__).parent.parent
+HEAVY = ("datasets", "pandas", "pyarrow", "tensorboard", "transformers.models.bert")
+LIBRARIES = ("torch", "lightning", "torchmetrics", "transformers", "numpy")
+OTHER_COMMANDS = ("bert_lightning.commands.run", "lightning.pytorch.cli")
+
+
+@pytest.mark.parametrize(
+    ("words", "unneeded"),
+    [
+        pytest.param(["--help"], (*HEAVY, *LIBRARIES), id="overview"),
+        pytest.param(["--version"], (*HEAVY, *LIBRARIES), id="version"),
+        pytest.param(["fti"], (*HEAVY, *LIBRARIES), id="no command"),
+        pytest.param(["fit", "--help"], HEAVY, id="fit"),
+        pytest.param(["inspect", "--help"], (*HEAVY, *OTHER_COMMANDS), id="inspect"),
+    ],
+)
+def test_a_command_line_loads_nothing_heavy_that_it_does_not_need(words, unneeded):
+    code = f"""
+import sys
+from bert_lightning.cli import main
+try:
+    main({words!r})
+except SystemExit:
+    pass
+sys.exit(", ".join(name for name in {unneeded!r} if name in sys.modules) or None)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_overview_says_what_each_command_does(run_cli):
+    lines = run_cli("--help").out.splitlines()
+    for command in COMMANDS:
+        first_line = getattr(NewsTrainer, command).__doc__.splitlines()[0]
+        assert f"  {command:<10}{first_line}" in lines
+    assert any(line.startswith(f"  {INSPECT} ") for line in lines)
+
+
+def test_the_version_is_that_of_the_package(run_cli):
+    assert run_cli("--version").out == f"bert-lightning {__version__}\n"
