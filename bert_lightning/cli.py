@@ -61,12 +61,17 @@ from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.module import BertClassifier
 from bert_lightning.notices import is_about_settings, quieten
 from bert_lightning.planning import Circumstances
+from bert_lightning.plugins import (
+    check_plugin_device,
+    fill_plugins,
+    settle_plugins,
+    trainer_settings_to_resume,
+)
 from bert_lightning.precision import (
     MatmulSettings,
     check_precision,
     effective_precision,
     precision_plugin,
-    with_settings,
 )
 from bert_lightning.runs import (
     RUNS,
@@ -104,6 +109,7 @@ class NewsCLI(LightningCLI):
         self.seeds: list[int] = []
         self.typed: dict[str, Any] = {}
         self.checkpoint: Path | None = None
+        self.resumed_plugins: list[Any] = []  # for the precision of the run that goes on
         self.run: RunFolder | None = None
         self.refusals: list[str] = []  # why a planned fit cannot run
         base = {
@@ -184,7 +190,10 @@ class NewsCLI(LightningCLI):
         path = decide_once("CHECKPOINT", lambda: str(find_checkpoint(str(name), root, default)))
         self.checkpoint = Path(path)
         settings = read_checkpoint(self.checkpoint)["bert_lightning"]["settings"]
-        if command not in TRAINING:
+        if command in TRAINING:
+            self.resumed_plugins = settings["trainer"].get("plugins", [])
+            settings["trainer"] = trainer_settings_to_resume(settings["trainer"], self.typed)
+        else:
             precision = settings["trainer"].get("precision")
             settings = {
                 "seed_everything": settings["seed_everything"],
@@ -203,15 +212,18 @@ class NewsCLI(LightningCLI):
         if self.console.to_stderr and config.data.predict_path == "-":
             config.data.predict_path = decide_once("STDIN", standard_input_to_file)
         config.data.seed = int(config.seed_everything)  # known now, also where it is random
+        self._check(settle_plugins, config, self.typed, self.resumed_plugins)
         trainer = config.trainer
         strategy = strategy_name(trainer.strategy)
         self._check(check_devices, trainer.accelerator, trainer.devices, strategy)
         on_cpu = runs_on_cpu(trainer.accelerator)
         self._check(check_precision, trainer.precision, on_cpu, strategy)
+        self._check(check_plugin_device, trainer.plugins, on_cpu)
         if self.subcommand == "fit" and config.seeds is not None:
             check_seeds(config.seeds, trainer)
             self.seeds = config.seeds
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
+        fill_plugins(config)
         if self.checkpoint:
             config.ckpt_path = str(self.checkpoint)
             config.model.pretrained = str(self.checkpoint)
@@ -369,7 +381,7 @@ class NewsCLI(LightningCLI):
         matmul: MatmulSettings = self._get(self.config_init, "matmul")
         amp.check()
         matmul.apply()
-        plugins = [with_settings(plugin, amp) for plugin in _as_list(config.plugins)]
+        plugins = _as_list(config.plugins)
         if any(isinstance(plugin, Precision) for plugin in plugins):
             return {"precision": precision, "plugins": plugins}
         plugin = precision_plugin(precision, on_cpu, config.strategy, amp)
