@@ -34,11 +34,11 @@ from bert_lightning.arguments import (
 )
 from bert_lightning.banner import (
     batch_line,
+    carried_lines,
     data_lines,
     model_lines,
     rate_line,
     resume_line,
-    scale_line,
 )
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.callbacks.checkpoints import BestAndLast
@@ -291,8 +291,8 @@ class NewsCLI(LightningCLI):
         named = f"{own[0].precision} – {type(own[0]).__name__} of trainer.plugins" if own else None
         banner = self._banner(named or precision_note or str(precision or "32-true"))
         scaled = _scales(precision_arguments["plugins"])
-        if is_fit and self.checkpoint and (line := scale_line(self.checkpoint, scaled)):
-            banner["scale"] = line
+        if is_fit and self.checkpoint:
+            banner |= carried_lines(self.checkpoint, scaled, own_callbacks)
         folder = None if self.subcommand == "predict" or config.fast_dev_run else self._run_folder()
         loggers: list[Logger] | bool = False
         callbacks: list[Callback] = [DataSummary(self.console)]

@@ -148,14 +148,13 @@ def check_plugin_device(plugins: Any, on_cpu: bool) -> None:
         ConfigError: Its device is not that of the run.
     """
     for entry in precision_entries(plugins):
-        device = str(_arguments(entry).get("device", ""))
-        if device and issubclass(plugin_class(entry), MixedPrecision):
-            if device.startswith("cpu") is not on_cpu:
-                raise ConfigError(
-                    f"trainer.plugins: expected {plugin_class(entry).__name__} for the device of"
-                    f" the run, {'cpu' if on_cpu else 'a GPU'} – found device {device}\n"
-                    "set its init_args.device, or trainer.precision in place of the plugin"
-                )
+        kind, device = plugin_class(entry), _arguments(entry).get("device")
+        if issubclass(kind, MixedPrecision) and device and device.startswith("cpu") is not on_cpu:
+            raise ConfigError(
+                f"trainer.plugins: expected {kind.__name__} for the device of the run,"
+                f" {'the CPU' if on_cpu else 'a GPU'} – found device {device}\n"
+                "set its init_args.device, or trainer.precision in place of the plugin"
+            )
 
 
 def fill_plugins(config: Any) -> None:
@@ -178,7 +177,7 @@ def fill_plugins(config: Any) -> None:
 
 
 def _arguments(entry: Any) -> Any:
-    return entry.get("init_args") or Namespace()  # a class without arguments has no such entry
+    return entry.get("init_args") or {}  # a class without arguments has no such entry
 
 
 def _is_scaled(entry: Any) -> bool:

@@ -323,6 +323,9 @@ def test_checkpoints_hold_the_averaged_weights_that_were_scored(run_cli, quick, 
         *["--trainer.callbacks+", average],
     )
     assert status == 0, err
+    status, out, err = run_cli("fit", "--ckpt_path", "last", "--trainer.max_epochs", "3")
+    assert status == 0, err
+    assert "average   the run averaged its weights; it goes on from the average" in out
 
 
 # --- processes ----------------------------------------------------------------------------------
