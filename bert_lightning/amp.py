@@ -221,7 +221,6 @@ class AmpPrecision(_ScaledStep, MixedPrecision):
         device: str = "cuda",
         settings: AmpSettings | None = None,
     ) -> None:
-        self.has_own_settings = settings is not None
         self.settings = settings or AmpSettings()
         self.settings.check()
         scaler = None

@@ -18,11 +18,11 @@ from bert_lightning import __version__
 from bert_lightning.arguments import TRAINING, first_reason
 from bert_lightning.banner import (
     batch_line,
+    carried_lines,
     data_lines,
     model_lines,
     rate_line,
     resume_line,
-    scale_line,
 )
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.callbacks.checkpoints import BestAndLast
@@ -40,7 +40,7 @@ from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.notices import is_about_settings
 from bert_lightning.planning import Circumstances
-from bert_lightning.precision import effective_precision, precision_plugin, with_settings
+from bert_lightning.precision import effective_precision, precision_plugin
 from bert_lightning.runs import RUNS, UNDECIDED, new_run_folder, run_of_checkpoint
 
 _ANYWHERE: dict[str, Any] = {
@@ -162,8 +162,7 @@ class Assembly:
         banner = self._banner(named or precision_note or str(precision or "32-true"))
         scaled = _scales(precision_arguments["plugins"])
         if request.is_training and request.checkpoint:
-            line = scale_line(request.checkpoint, scaled)
-            banner |= {"scale": line} if line else {}
+            banner |= carried_lines(request.checkpoint, scaled, own_callbacks)
         is_kept = request.command != "predict" and not config.fast_dev_run
         root = Path(self.settings.trainer.default_root_dir or ".")
         folder = request.run_folder(root) if is_kept else None
@@ -258,7 +257,7 @@ class Assembly:
         config, amp = self.parts.trainer, self.parts.amp
         amp.check()
         self.parts.matmul.apply()
-        plugins = [with_settings(plugin, amp) for plugin in _as_list(config.plugins)]
+        plugins = _as_list(config.plugins)
         if any(isinstance(plugin, Precision) for plugin in plugins):
             return {"precision": precision, "plugins": plugins}
         plugin = precision_plugin(precision, self.on_cpu, config.strategy, amp)

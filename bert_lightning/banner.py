@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from lightning.pytorch.callbacks import WeightAveraging
 
 from bert_lightning.amp import scaler_state
 from bert_lightning.checkpoint import read_checkpoint
@@ -67,6 +70,23 @@ def scale_line(checkpoint: Path, is_scaled: bool) -> str | None:
     if is_scaled:
         return f"loss scale {state['scale']:g} goes on, after {state['_growth_tracker']} good steps"
     return f"the run was in 16-mixed; its loss scale {state['scale']:g} is not needed and dropped"
+
+
+def carried_lines(checkpoint: Path, is_scaled: bool, callbacks: Sequence[Any]) -> dict[str, str]:
+    """Say what becomes of the loss scale and the averaged weights of a run that goes on.
+
+    Args:
+        checkpoint: Where it goes on from.
+        is_scaled: Whether it goes on with a loss scale.
+        callbacks: The user's own callbacks.
+    """
+    scale, lines = scale_line(checkpoint, is_scaled), {}
+    if scale:
+        lines["scale"] = scale
+    averages = any(isinstance(callback, WeightAveraging) for callback in callbacks)
+    if "averaging_state" in read_checkpoint(checkpoint) and not averages:
+        lines["average"] = "the run averaged its weights; it goes on from the average, without it"
+    return lines
 
 
 def rate_line(learning_rate: float, is_automatic: bool) -> str:

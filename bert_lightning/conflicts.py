@@ -60,13 +60,23 @@ def find_conflicts(config: Any, typed: Mapping[str, Any], facts: Facts) -> list[
 def _of_precision(config: Any, facts: Facts) -> Iterator[str]:
     if facts.precision != "16-mixed":
         asked = MIXED.get(str(config.trainer.precision), config.trainer.precision)
-        why = f"trainer.precision is {asked or 32}"
+        why = f"trainer.precision is {asked}" if asked else f"the run is in {facts.precision}"
         if asked == "16-mixed":
             why = f"16-mixed runs as {facts.precision} here"
         for field in dataclasses.fields(AmpSettings):
             value = config.amp[field.name]
             if value != field.default:
                 yield f"amp.{field.name} {value:g}: no effect without a loss scale, as {why}"
+    if facts.precision == "16-true":
+        yield (
+            "trainer.precision 16-true: no loss scale, and weights and sums of AdamW in fp16, where"
+            " small ones vanish and the loss is soon nan; 16-mixed keeps them in float32"
+        )
+    if config.trainer.detect_anomaly and facts.precision == "16-mixed":
+        yield (
+            "trainer.detect_anomaly true: may end the run at an overflow, whose step the loss scale"
+            " would skip"
+        )
     if config.matmul.tf32 and facts.on_cpu:
         yield "matmul.tf32 true: no effect on a CPU"
     elif config.matmul.tf32 and facts.precision.startswith(("16", "bf16")):

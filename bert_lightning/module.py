@@ -104,6 +104,7 @@ class BertClassifier(LightningModule):
         freeze_layers(self.network, frozen_layers)
         if gradient_checkpointing:
             network: Any = self.network  # transformers renames it from 5.24 on
+            network.config.use_cache = False  # or transformers says that it sets this itself
             old_name = network.gradient_checkpointing_enable
             getattr(network, "activation_checkpointing_enable", old_name)({"use_reentrant": False})
         self._tokenizer_files = tokenizer_files(self.backbone.tokenizer)

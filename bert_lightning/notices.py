@@ -21,6 +21,7 @@ def quieten() -> None:
         ".*custom batch sampler `BucketBatchSampler` for prediction.*",  # it returns every row
         ".*treespec, LeafSpec.*",  # Lightning's own use of torch
         ".*callbacks used to create the checkpoint.*",  # test needs none of fit's
+        ".*To copy construct from a tensor.*",  # LearningRateMonitor's copy of a rate on the device
         ".*Checkpoint directory .* exists and is not empty.*",
     ):
         warnings.filterwarnings("ignore", message)

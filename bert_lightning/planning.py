@@ -19,6 +19,7 @@ from bert_lightning.console import Console
 from bert_lightning.errors import BertLightningError
 from bert_lightning.memory import Memory, training_memory
 from bert_lightning.optim import SCHEDULES
+from bert_lightning.plugins import named_precision
 from bert_lightning.precision import MIXED, effective_precision
 
 
@@ -104,7 +105,9 @@ def count_steps(
     return Steps(int(used), an_epoch, in_epochs, 0 if is_empty else min(limits, default=0))
 
 
-def device_path(asked: Any, on_cpu: bool, strategy: str, amp: AmpSettings) -> tuple[str, str]:
+def device_path(
+    asked: Any, on_cpu: bool, strategy: str, amp: AmpSettings, plugins: Any = None
+) -> tuple[str, str]:
     """Return the precision that is computed in, and what it means.
 
     Args:
@@ -112,6 +115,7 @@ def device_path(asked: Any, on_cpu: bool, strategy: str, amp: AmpSettings) -> tu
         on_cpu: Whether the run computes on the CPU.
         strategy: Name of the strategy.
         amp: Loss scaling.
+        plugins: Value of ``trainer.plugins``; a precision among them is taken as it is.
     """
     taken, _ = effective_precision(asked, on_cpu)
     name = MIXED.get(str(taken), str(taken))
@@ -119,6 +123,11 @@ def device_path(asked: Any, on_cpu: bool, strategy: str, amp: AmpSettings) -> tu
     plugin = "FSDPAmpPrecision" if "fsdp" in strategy.lower() else "AmpPrecision"
     if not on_cpu and torch.accelerator.is_available() and not torch.cuda.is_available():
         plugin = "Lightning's MixedPrecision"  # a device that Lightning knows better
+    if named := named_precision(plugins):
+        name, kind, is_own = named
+        plugin = f"{kind} of trainer.plugins"
+        if not is_own:
+            return name, f"{name}: {plugin}, as it is"
     if name == "16-mixed":
         return name, (
             f"16-mixed: {plugin}, fp16 autocast, float32 weights; loss scale from"
@@ -148,7 +157,9 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     batches = data.training_batches(c.processes)
     steps = count_steps(batches, limit, windows, max_epochs, max_steps)
     warmup = round(model.warmup_ratio * steps.total)
-    precision, path = device_path(config.trainer.precision, c.on_cpu, c.strategy, c.amp)
+    precision, path = device_path(
+        config.trainer.precision, c.on_cpu, c.strategy, c.amp, config.trainer.plugins
+    )
     rows = data.batch_size * c.processes * windows
     plan.numbers = {
         "rows": data.splits,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.pytorch.plugins.precision import MixedPrecision, Precision
+from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.strategies import FSDPStrategy
 
 from bert_lightning.amp import AmpPrecision, AmpSettings, FSDPAmpPrecision
@@ -112,19 +112,3 @@ def precision_plugin(
     if not on_cpu and not torch.cuda.is_available():
         return None  # an accelerator that Lightning knows better
     return AmpPrecision(name, "cpu" if on_cpu else "cuda", settings)  # type: ignore[arg-type]
-
-
-def with_settings(plugin: Any, settings: AmpSettings) -> Any:
-    """Return a plugin of the user's with the loss scaling that the amp keys set.
-
-    Lightning's own plugin for mixed precision becomes the project's, as it cannot clip before our
-    optimizers. One that was given settings, and any of another kind, stays.
-
-    Args:
-        plugin: An entry of ``trainer.plugins``.
-        settings: Loss scaling.
-    """
-    is_plain = type(plugin) is MixedPrecision
-    if is_plain or (isinstance(plugin, AmpPrecision) and not plugin.has_own_settings):
-        return AmpPrecision(plugin.precision, plugin.device, settings)
-    return plugin

@@ -13,7 +13,7 @@ from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.prediction_writer import PredictionWriter
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.checkpoint import read_checkpoint
-from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.errors import BertLightningError, ConfigError, TrainingError
 from bert_lightning.planning import Circumstances, later_refusals, make_plan
 
 
@@ -41,7 +41,12 @@ class NewsTrainer(Trainer):
             seeds: Train once for each of these seeds, in processes and folders of their own, and
                 sum up the scores. The command line does it; this method trains once.
         """
-        super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)
+        try:
+            super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)
+        except RuntimeError as error:
+            if not self._detect_anomaly or " nan values in its " not in str(error):
+                raise
+            raise TrainingError(self._anomaly(str(error))) from error
         best = next((c.best_path for c in self.callbacks if isinstance(c, BestAndLast)), None)  # type: ignore[attr-defined]
         reports = [c for c in self.callbacks if isinstance(c, RunReport)]  # type: ignore[attr-defined]
         if not test_after_fit or self.interrupted or not all(c.has_trained for c in reports):
@@ -58,6 +63,18 @@ class NewsTrainer(Trainer):
         for report in reports:
             report.console.say(f"not tested: {reason}")
             report.say_where()
+
+    def _anomaly(self, message: str) -> str:
+        advice = "the lines above say where it was computed"
+        if getattr(self.precision_plugin, "scaler", None) is not None:
+            advice += (
+                "; with a loss scale this may be an overflow, whose step is skipped where"
+                " trainer.detect_anomaly is false"
+            )
+        return (
+            "trainer.detect_anomaly: expected gradients that are numbers – found at step"
+            f" {self.global_step + 1:,}: {message}\n{advice}"
+        )
 
     def plan(
         self,

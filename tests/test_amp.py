@@ -1,6 +1,7 @@
 """The scaled step, on the CPU: fp16 autocast and scaler exist there, too."""
 
 import functools
+import logging
 import math
 
 import lightning.pytorch as L
@@ -142,6 +143,19 @@ def test_a_planted_nan_is_found_and_named(classifier, tmp_path):
     assert lines[0] == "step,loss_scale,gradient_norm,is_skipped,next_scale"
     assert [line.split(",")[3] for line in lines[1:]] == ["False"] * 4 + ["True"] * 2
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_gradient_checkpointing_makes_transformers_say_nothing(classifier, caplog):
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.warning_once.cache_clear()
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    try:
+        train(classifier(gradient_checkpointing=True), batches(1))
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert "use_cache" not in caplog.text
 
 
 def test_a_gradient_that_overflows_is_named(classifier):

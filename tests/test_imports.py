@@ -51,7 +51,8 @@ ORDER = (
     "optim",
     "amp",
     "nonfinite",
-    "precision devices compatibility decisions console arguments loggers banner notices memory",
+    "precision plugins devices compatibility decisions console arguments loggers banner notices "
+    "memory",
     "conflicts seeds",
     "planning",
     "module",

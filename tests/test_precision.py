@@ -1,6 +1,5 @@
 import pytest
 import torch
-from lightning.pytorch.plugins.precision import DoublePrecision, MixedPrecision
 
 from bert_lightning import precision
 from bert_lightning.amp import AmpPrecision, AmpSettings, FSDPAmpPrecision
@@ -11,7 +10,6 @@ from bert_lightning.precision import (
     cpu_computes_bf16,
     effective_precision,
     precision_plugin,
-    with_settings,
 )
 
 
@@ -148,17 +146,3 @@ def test_tf32_is_set_so_that_older_and_newer_readers_see_the_same(tf32, old, new
     assert torch.backends.cuda.matmul.allow_tf32 is old
     assert torch.backends.cuda.matmul.fp32_precision == new
     assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
-
-
-@pytest.mark.parametrize("kind", [MixedPrecision, AmpPrecision])
-def test_the_amp_keys_count_for_a_plugin_of_the_users(kind):
-    plugin = with_settings(kind("16-mixed", "cpu"), AmpSettings(init_scale=8.0))
-    assert isinstance(plugin, AmpPrecision)
-    assert (plugin.device, plugin.scaler.get_scale()) == ("cpu", 8.0)
-
-
-@pytest.mark.parametrize(
-    "plugin", [AmpPrecision("16-mixed", "cpu", AmpSettings(init_scale=4.0)), DoublePrecision()]
-)
-def test_a_plugin_with_settings_of_its_own_stays(plugin):
-    assert with_settings(plugin, AmpSettings(init_scale=8.0)) is plugin

@@ -9,6 +9,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from bert_lightning.plugins import precision_entries
+
 # what belongs to the machine and not to the experiment
 MACHINE_KEYS = (
     "accelerator",
@@ -17,7 +19,7 @@ MACHINE_KEYS = (
     "num_nodes",
     "logger",
     "callbacks",
-    "plugins",
+    "plugins",  # but for the precision
     "profiler",
     "default_root_dir",
     "fast_dev_run",
@@ -95,6 +97,8 @@ class RunFolder(Callback):
             for key, value in self.settings["trainer"].items()
             if key not in MACHINE_KEYS and value is not None
         }
+        if plugins := precision_entries(self.settings["trainer"]["plugins"]):
+            trainer_settings["plugins"] = plugins
         stored = checkpoint.setdefault("bert_lightning", {})
         stored["settings"] = {
             "seed_everything": self.settings["seed_everything"],

@@ -38,6 +38,12 @@ from bert_lightning.devices import check_devices, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.module import BertClassifier
 from bert_lightning.notices import quieten
+from bert_lightning.plugins import (
+    check_plugin_device,
+    fill_plugins,
+    settle_plugins,
+    trainer_settings_to_resume,
+)
 from bert_lightning.precision import MatmulSettings, check_precision
 from bert_lightning.seeds import check_seeds, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
@@ -77,6 +83,7 @@ class NewsCLI(LightningCLI):
         self.request = Request(command, Console(to_stderr=command == "predict"))
         self.status = 0
         self.seeds: list[int] = []
+        self.resumed_plugins: list[Any] = []  # for the precision of the run that goes on
         base = {
             "default_config_files": [str(configs_folder() / "base.yaml")],
             "allow_abbrev": False,  # a key must be known by its whole name, or precedence fails
@@ -151,7 +158,10 @@ class NewsCLI(LightningCLI):
         path = decide_once("CHECKPOINT", lambda: str(find_checkpoint(str(name), root, default)))
         self.request.checkpoint = Path(path)
         settings = read_checkpoint(self.request.checkpoint)["bert_lightning"]["settings"]
-        if command not in TRAINING:
+        if command in TRAINING:
+            self.resumed_plugins = settings["trainer"].get("plugins", [])
+            settings["trainer"] = trainer_settings_to_resume(settings["trainer"], typed)
+        else:
             precision = settings["trainer"].get("precision")
             settings = {
                 "seed_everything": settings["seed_everything"],
@@ -170,15 +180,18 @@ class NewsCLI(LightningCLI):
         if self.request.console.to_stderr and config.data.predict_path == "-":
             config.data.predict_path = decide_once("STDIN", standard_input_to_file)
         config.data.seed = int(config.seed_everything)  # known now, also where it is random
+        self.request.check(settle_plugins, config, self.request.typed, self.resumed_plugins)
         trainer = config.trainer
         strategy = strategy_name(trainer.strategy)
         self.request.check(check_devices, trainer.accelerator, trainer.devices, strategy)
         on_cpu = runs_on_cpu(trainer.accelerator)
         self.request.check(check_precision, trainer.precision, on_cpu, strategy)
+        self.request.check(check_plugin_device, trainer.plugins, on_cpu)
         if self.subcommand == "fit" and config.seeds is not None:
             check_seeds(config.seeds, trainer)
             self.seeds = config.seeds
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
+        fill_plugins(config)
         if self.request.checkpoint:
             config.ckpt_path = str(self.request.checkpoint)
             config.model.pretrained = str(self.request.checkpoint)

@@ -128,6 +128,85 @@ def test_a_run_goes_on_in_another_precision_and_says_so(
     assert last["bert_lightning"]["settings"]["amp"]["growth_interval"] == 2000
 
 
+def test_a_run_goes_on_with_its_precision_plugin_unless_another_precision_is_typed(
+    run_cli, quick, fp16, tmp_path
+):
+    again = ["fit", "--ckpt_path", "last"]
+    assert run_cli("fit", *quick, *fp16()).status == 0
+    status, out, err = run_cli(*again, "--trainer.max_epochs", "2", "--amp.growth_interval", "3")
+    assert status == 0, err
+    assert "precision 16-mixed – AmpPrecision of trainer.plugins" in out
+    assert "loss scale 1024 goes on, after 2 good steps" in out
+    last = read_checkpoint(tmp_path / "runs" / "1" / "checkpoints" / "last.ckpt")
+    assert last["AmpPrecision"]["growth_interval"] == 3
+    assert last["AmpPrecision"]["scale"] == 2048
+    io = "lightning.pytorch.plugins.io.AsyncCheckpointIO"
+    status, _, err = run_cli(*again, "--trainer.max_epochs", "3", "--trainer.plugins", io)
+    assert status == 1
+    assert err.startswith("error: trainer.plugins: expected AmpPrecision of the run among them")
+    status, out, err = run_cli(*again, "--trainer.max_epochs", "3", "--trainer.plugins+", io)
+    assert (status, "precision 16-mixed" in out) == (0, True), err
+    status, out, err = run_cli(*again, "--trainer.max_epochs", "4", "--trainer.precision", "32")
+    assert (status, "precision 32\n" in out) == (0, True), err
+
+
+def test_a_plugin_of_the_users_is_kept_and_takes_the_amp_keys(
+    run_cli, quick, tmp_path, monkeypatch
+):
+    (tmp_path / "own_plugin.py").write_text(
+        "from bert_lightning.amp import AmpPrecision\nclass Own(AmpPrecision):\n    pass\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ["--trainer.plugins", "own_plugin.Own", "--trainer.plugins.device", "cpu"]
+    status, out, err = run_cli("fit", *quick, *own, "--amp.init_scale", "16")
+    assert status == 0, err
+    assert "precision 16-mixed – Own of trainer.plugins" in out
+    last = read_checkpoint(tmp_path / "runs" / "1" / "checkpoints" / "last.ckpt")
+    assert last["Own"]["scale"] == 16
+
+
+def test_the_plan_shows_the_precision_of_a_plugin(run_cli, quick, fp16):
+    status, out, err = run_cli("plan", *quick, *fp16(512.0))
+    assert status == 0, err
+    assert "precision 16-mixed: AmpPrecision of trainer.plugins, fp16 autocast" in out
+    assert "loss scale from 512" in out
+    assert "no effect without a loss scale" not in out
+    double = ["--trainer.plugins", "lightning.pytorch.plugins.precision.DoublePrecision"]
+    _, out, _ = run_cli("plan", *quick, *double)
+    assert "precision 64-true: DoublePrecision of trainer.plugins, as it is" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--trainer.precision", "16-mixed"], "trainer.precision: expected either this key or"),
+        (["--amp.init_scale", "2"], "amp.init_scale: expected in one place – found beside"),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "plan"])
+def test_what_a_plugin_says_as_well_is_refused(run_cli, quick, fp16, command, words, expected):
+    status, _, err = run_cli(command, *quick, *fp16(), *words)
+    assert status == 1
+    assert err.startswith(f"error: {expected}")
+
+
+def test_a_scaler_of_the_users_is_refused_and_the_amp_keys_named(run_cli, quick, tmp_path):
+    file = tmp_path / "scaler.yaml"
+    file.write_text(
+        "trainer:\n  plugins:\n"
+        "  - class_path: lightning.pytorch.plugins.precision.MixedPrecision\n"
+        "    init_args:\n      precision: 16-mixed\n      device: cpu\n"
+        "      scaler:\n        class_path: torch.amp.GradScaler\n"
+        "        init_args:\n          device: cpu\n          init_scale: 8.0\n",
+        encoding="utf-8",
+    )
+    status, _, err = run_cli("fit", *quick, "--config", file)
+    assert status == 1
+    assert err.startswith("error: trainer.plugins: expected MixedPrecision without scaler")
+    assert "set amp.init_scale, amp.growth_factor" in err
+
+
 def test_other_frozen_layers_are_refused_on_resume(run_cli, quick):
     assert run_cli("fit", *quick).status == 0
     status, _, err = run_cli(
@@ -162,6 +241,7 @@ def test_a_scaled_run_resumed_after_an_epoch_ends_at_the_same_weights(
         assert torch.equal(value, resumed["state_dict"][name]), name
 
 
+@pytest.mark.filterwarnings("error:To copy construct")
 def test_lightnings_own_monitor_sees_the_rate(run_cli, quick, fp16, tmp_path):
     monitor = "lightning.pytorch.callbacks.LearningRateMonitor"
     status, _, err = run_cli(
@@ -204,6 +284,19 @@ def test_options_out_of_range_are_refused(run_cli, quick, option, value, expecte
     assert err.startswith(f"error: {expected}")
 
 
+@pytest.mark.filterwarnings("ignore:Error detected in")
+def test_an_anomaly_is_told_in_words(run_cli, quick, fp16):
+    status, _, err = run_cli(
+        *["fit", *quick, *fp16(2.0**30), "--trainer.detect_anomaly", "true"],
+    )
+    assert status == 1
+    assert err.startswith(
+        "error: trainer.detect_anomaly: expected gradients that are numbers – found at step 1:"
+        " Function 'AddmmBackward0' returned nan values"
+    )
+    assert "with a loss scale this may be an overflow" in err
+
+
 def test_checkpoints_hold_the_averaged_weights_that_were_scored(run_cli, quick, fp16, tmp_path):
     average = "lightning.pytorch.callbacks.EMAWeightAveraging"
     status, _, err = run_cli(
@@ -230,6 +323,9 @@ def test_checkpoints_hold_the_averaged_weights_that_were_scored(run_cli, quick, 
         *["--trainer.callbacks+", average],
     )
     assert status == 0, err
+    status, out, err = run_cli("fit", "--ckpt_path", "last", "--trainer.max_epochs", "3")
+    assert status == 0, err
+    assert "average   the run averaged its weights; it goes on from the average" in out
 
 
 # --- processes ----------------------------------------------------------------------------------
