@@ -49,8 +49,12 @@ ORDER = (
     "datamodule",
     "metrics",
     "optim",
+    "functional_bert",
+    "flat_adamw",
     "amp",
     "nonfinite",
+    "execution",
+    "captured",
     "precision plugins devices compatibility decisions console arguments loggers banner notices "
     "memory",
     "conflicts seeds",
