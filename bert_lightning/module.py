@@ -279,7 +279,13 @@ class BertClassifier(LightningModule):
         """Nothing: the schedule follows the optimizer's real updates by itself."""
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        """Log loss and rate of the step, and the number of real updates."""
+        """Log loss and rate of the step and the number of real updates, where they are written.
+
+        Logging costs the host more than all the rest of a step, so that a fast GPU would wait.
+        """
+        trainer: Any = self.trainer
+        if trainer.global_step % trainer.log_every_n_steps and not trainer.is_last_batch:
+            return
         updates = self.update_schedule.optimizer_steps.float()
         self.log_dict({**self._logged, "train/optimizer_steps": updates})
 
