@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from bert_lightning.benchmark.base_shape import make_base_folder
 from bert_lightning.data.encoding import EncodedRows
-from bert_lightning.data.loading import load_news
-from bert_lightning.data.storage import Storage
-from bert_lightning.data.token_store import TokenStore
+from bert_lightning.datamodule import THUCNewsDataModule
 from bert_lightning.demo.mini_bert import ideographs, mini_config, mini_tokenizer
 
 CLASSES = ("体育", "娱乐", "家居", "科技")
@@ -21,6 +19,7 @@ HEADLINE_PIECES = (21.0, 4.0, 40)  # mean, standard deviation, most; [CLS] and [
 LONG_PIECES = (128.0, 0.0, 128)
 SPECIAL_PIECES = 2
 LEAST_CHARACTERS = 4
+SEED = 42  # that of fit, by which a file is split
 SMALL_SPLIT = 64  # rows of val and test, which are not measured
 
 
@@ -75,11 +74,10 @@ def store_rows(data: Path, model: Path, cache: Path, max_length: int, target: Pa
     """
     from transformers import AutoTokenizer
 
-    storage = Storage(cache)
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    news = load_news(str(data.absolute()), storage)
-    store = TokenStore(storage, max_length, "head", 1, None)
-    rows = store.rows(news.records["train"], news.entry, tokenizer)
+    module = THUCNewsDataModule(str(data), max_length=max_length, seed=SEED, cache_dir=str(cache))
+    news = module.news
+    rows = module.tokens.rows(news.records["train"], news.entry, tokenizer)
     np.savez(
         target,
         ids=_flat(rows),

@@ -66,6 +66,7 @@ class Peer:
         self.options = options
         self.half = options.half and torch.cuda.is_available()
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.manual_seed(0)
         self.rows, classes = peer_rows(options.rows)
         self.model = AutoModelForSequenceClassification.from_pretrained(
             options.model, num_labels=classes, dtype=torch.float32, local_files_only=True
@@ -93,7 +94,7 @@ def train_by_trainer(options: argparse.Namespace) -> None:
     """Train with transformers' Trainer: fused AdamW, its own defaults else, nothing logged."""
     peer = Peer(options)
 
-    class Timer(transformers.TrainerCallback):  # type: ignore[misc]
+    class Timer(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             control.should_training_stop = control.should_training_stop or peer.count_step()
 

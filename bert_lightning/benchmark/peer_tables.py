@@ -40,7 +40,7 @@ TRAINING_COLUMNS: tuple[Column, ...] = (
     ("steps", _number("steps")),
     ("s", _number("seconds", ".2f")),
     ("GiB allocated", _number("allocated_gib", ".2f")),
-    ("× first row", _ratio("allocated_gib")),
+    ("× first row's GiB", _ratio("allocated_gib")),
     ("GiB reserved", _number("reserved_gib", ".2f")),
     ("s to first step", _number("first_step_seconds", ".1f")),
 )
@@ -62,7 +62,9 @@ def as_markdown(results: list[Result]) -> str:
         "",
         "Samples are real rows and pieces real ones, not padding. The first row of a table is what"
         " the others are compared with. Steady training: the median of the windows, start-up and"
-        " warm-up left out. Prediction: from a file of texts to a file of labels.",
+        " warm-up left out. The first step counts from the start of the process; kernels that an"
+        " earlier cell has compiled are found again. Prediction: from a file of texts to a file of"
+        " labels.",
         "",
     ]
     environments: list[dict[str, Any]] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ from bert_lightning.benchmark.peer_data import (
 from bert_lightning.benchmark.peer_tables import Result, as_markdown
 from bert_lightning.benchmark.pipeline import environment
 from bert_lightning.benchmark.stopwatch import Extent
+from bert_lightning.checkpoint import CHECKPOINTS, LAST
 from bert_lightning.errors import BertLightningError
 
 CELL_SECONDS = 240  # a cell that takes longer has failed
@@ -158,6 +160,12 @@ class Workplace:
         self.options = options
         self._places: dict[str, Place] = {}
 
+    @property
+    def places(self) -> list[Path]:
+        """Folders of this machine that a message may name."""
+        given = [path.absolute().parent for path in (self.options.data, self.options.model) if path]
+        return [self.folder, *given]
+
     def extent(self, group: Group) -> Extent:
         """Return how much of a group is measured."""
         extent = SMALL_EXTENT if self.options.small else Extent(warmup=group.warmup)
@@ -180,7 +188,7 @@ class Workplace:
             rows=self.folder / f"{group.data}.npz",
             texts=self.folder / "texts.txt",
             cache=self.folder / "cache",
-            checkpoint=self.folder / "trained" / "runs" / "1",
+            checkpoint=self.folder / "trained" / "runs" / "1" / CHECKPOINTS / LAST,
             runs=self.folder,
             output=self.folder / "measured.json",
         )
@@ -201,9 +209,12 @@ class Workplace:
         texts = made_up_texts(titles, HEADLINE_PIECES, TEXT_SEED)
         place.texts.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
         one_step = fit_command(
-            group, replace(place, runs=self.folder / "trained"), "--trainer.max_steps", "1"
+            group,
+            replace(place, runs=self.folder / "trained"),
+            *("--trainer.accelerator", "cpu", "--trainer.precision", "32"),
+            *("--trainer.max_steps", "1", "--data.batch_size", "1"),
         )
-        done = subprocess.run(one_step, capture_output=True, text=True, check=False)
+        done = _run(one_step)
         if done.returncode:
             raise RuntimeError(f"no checkpoint to predict with: {done.stderr[-2000:]}")
 
@@ -218,24 +229,35 @@ def _measure(group: Group, cell: Cell, workplace: Workplace) -> Result:
     try:
         place = workplace.place(group)
     except BertLightningError as error:
-        return {"reason": str(error).replace("\n", " ")}
+        return {"reason": reason(f"error: {error}", workplace.places)}
     place.output.unlink(missing_ok=True)
     started = time.time()
     words = command(cell, group, place, workplace.extent(group), started)
     try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, timeout=CELL_SECONDS
-        )
+        done = _run(words)
     except subprocess.TimeoutExpired:
         return {"reason": f"not done after {CELL_SECONDS} s"}
     seconds = time.time() - started
     if done.returncode or not place.output.is_file():
-        return {"reason": reason(done.stderr).replace(str(workplace.folder), "")}
+        return {"reason": reason(done.stderr, workplace.places)}
     measured: Result = json.loads(place.output.read_text(encoding="utf-8"))
     if group.predicts:
         titles = len(place.texts.read_text(encoding="utf-8").splitlines())
         measured = prediction_rates(measured, titles, seconds)
     return {"options": list(cell.options), "process_seconds": round(seconds, 1), **measured}
+
+
+def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command on one device: transformers' Trainer would take all there are."""
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    return subprocess.run(
+        words,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": devices.partition(",")[0]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CELL_SECONDS,
+    )
 
 
 def prediction_rates(measured: Result, titles: int, total_seconds: float) -> Result:
@@ -250,13 +272,21 @@ def prediction_rates(measured: Result, titles: int, total_seconds: float) -> Res
     return {**measured, **rates}
 
 
-def reason(stderr: str) -> str:
-    """Return in a line why a process failed, from what it said."""
+def reason(stderr: str, places: list[Path]) -> str:
+    """Return in a line why a process failed.
+
+    Args:
+        stderr: What it said.
+        places: Folders of this machine, which are not named.
+    """
     if "out of memory" in stderr:
         return "out of memory"
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
-    return (errors or lines or ["ended before all was measured"])[-1][:200].replace("|", "/")
+    text = (errors or lines or ["ended before all was measured"])[-1]
+    for place in places:
+        text = text.replace(f"{place}/", "")
+    return text[:200].replace("|", "/")
 
 
 if __name__ == "__main__":
