@@ -16,6 +16,9 @@ from jsonargparse import ArgumentParser
 from bert_lightning.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
+COMMANDS = ("fit", "validate", "test", "predict", "plan")
+TRAINING = ("fit", "plan")  # plan takes whatever fit takes
+INSPECT = "inspect"  # the command beside Lightning's
 CONFIG_FLAGS = ("--config", "-c")
 COMMAND_KEYS = {  # in files
     "test_after_fit": ("fit", "plan"),

@@ -13,9 +13,18 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bert_lightning.backbone import build_network, resolve_backbone, tokenizer_files
+from bert_lightning.captured import CapturedForward, CapturedTraining
 from bert_lightning.checkpoint import FORMAT_VERSION
-from bert_lightning.data.encoding import Batch
+from bert_lightning.data.encoding import IGNORED_LABEL, Batch
 from bert_lightning.errors import CheckpointError, ConfigError, TrainingError
+from bert_lightning.execution import Asked, Execution, choose_execution
+from bert_lightning.flat_adamw import FlatAdamW
+from bert_lightning.functional_bert import (
+    FunctionalBert,
+    product_parameters,
+    shape_of,
+    weights_of,
+)
 from bert_lightning.metrics import SCORES, EvaluationMetrics
 from bert_lightning.optim import (
     Schedule,
@@ -50,6 +59,9 @@ class BertClassifier(LightningModule):
         gradient_checkpointing: Compute each layer again in the backward pass instead of keeping its
             values: less memory, more time.
         fused_optimizer: The whole update in one kernel; null takes it on CUDA.
+        execution: How work gets to the GPU: ``eager`` launches each kernel, ``compiled`` makes
+            fewer and larger ones, ``captured`` also replays a whole training step as CUDA graphs;
+            ``auto`` takes the fastest that is right for device, strategy and callbacks.
     """
 
     def __init__(
@@ -67,6 +79,7 @@ class BertClassifier(LightningModule):
         class_weights: list[float] | None = None,
         gradient_checkpointing: bool = False,
         fused_optimizer: bool | None = None,
+        execution: Asked = "auto",
     ) -> None:
         super().__init__()
         _check_ranges(learning_rate, weight_decay, warmup_ratio, dropout)
@@ -96,6 +109,12 @@ class BertClassifier(LightningModule):
         self._tokenizer_files = tokenizer_files(self.backbone.tokenizer)
         self.metrics = EvaluationMetrics(len(class_names))
         self.results: dict[str, dict[str, Any]] = {}
+        self.execution = execution
+        self.chosen = Execution("eager")
+        self._training: CapturedTraining | None = None
+        self._evaluation: CapturedForward | None = None
+        self._compiled: FunctionalBert | None = None
+        self._logged: dict[str, Any] = {}
         self._window: list[tuple[Tensor, int]] = []  # loss and rows of each batch of the step
         self._full_batch: int | None = None
         self._weights: Tensor | None = None
@@ -110,10 +129,26 @@ class BertClassifier(LightningModule):
         """Longest input, in pieces, that the position embeddings allow."""
         return int(self.backbone.config.max_position_embeddings)
 
+    def setup(self, stage: str) -> None:
+        """Choose how work gets to the device."""
+        self.chosen = choose_execution(self.execution, self.trainer, self)
+        self._compiled = None
+        if self.chosen.name == "compiled":
+            self._compiled = FunctionalBert(shape_of(self.network, self.chosen.dtype), True)
+
+    def teardown(self, stage: str) -> None:
+        """Give back what graphs hold on the device."""
+        self._training = self._evaluation = None
+
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return logits, shape (B, C), for int64 ids and mask of shape (B, T)."""
-        logits: Tensor = self.network(input_ids=input_ids, attention_mask=attention_mask).logits
-        return logits
+        if self._compiled is None:
+            logits: Tensor = self.network(input_ids=input_ids, attention_mask=attention_mask).logits
+            return logits
+        with torch.autocast(input_ids.device.type, enabled=False):
+            return self._compiled(
+                input_ids, attention_mask, weights_of(self.network), self.training
+            )
 
     def on_train_start(self) -> None:
         """Let the learning rate and decay in force be the configured ones, also after a resume.
@@ -137,13 +172,17 @@ class BertClassifier(LightningModule):
 
     def row_losses(self, batch: Batch) -> Tensor:
         """Return what each row adds to the training loss, float32 of shape (B,)."""
-        logits = self(batch["input_ids"], batch["attention_mask"])
+        return self.losses(self(batch["input_ids"], batch["attention_mask"]), batch["labels"])
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return what each row adds to the training loss, float32 of shape (B,)."""
         return cross_entropy(
             logits.float(),
-            batch["labels"],
+            labels,
             weight=self._weights,
             reduction="none",
             label_smoothing=self.label_smoothing,
+            ignore_index=IGNORED_LABEL,
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -152,15 +191,68 @@ class BertClassifier(LightningModule):
         A short batch thus counts for less, and each row the same, whatever the rows of the step.
         """
         rows = len(batch["labels"])
+        is_first = batch_idx % self.trainer.accumulate_grad_batches == 0
+        full = self._full_batch = self._full_batch or rows
+        if self.chosen.name == "captured":
+            self._training = self._training or self._capture(full)
+            self._training.run(batch, is_first)
+            return self._training.loss
         loss = self.row_losses(batch).mean()
-        if batch_idx % self.trainer.accumulate_grad_batches == 0:
+        if is_first:
             self._window = []
         self._window.append((loss.detach(), rows))
-        full = self._full_batch = self._full_batch or rows
         return loss if rows == full else loss * (rows / full)
 
+    def _capture(self, full_batch: int) -> CapturedTraining:
+        """Return what runs a step as graphs; it does the work of the hooks below, too."""
+        trainer: Any = self.trainer
+        optimizer: Any = trainer.optimizers[0]
+        plugin, by_value = trainer.precision_plugin, trainer.gradient_clip_algorithm == "value"
+        optimizer.clip_value = trainer.gradient_clip_val if by_value else None
+        varied = getattr(trainer.datamodule, "tokens_per_batch", None) is not None
+        return CapturedTraining(
+            self.network,
+            optimizer,
+            self.chosen.dtype,
+            self.losses,
+            full_batch=full_batch,
+            filled=1 if varied else full_batch,
+            windows=trainer.accumulate_grad_batches,
+            longest=self.max_positions,
+            clip_norm=None if by_value else trainer.gradient_clip_val,
+            scaler=getattr(plugin, "scaler", None),
+            settings=getattr(plugin, "settings", None),
+            ring=getattr(plugin, "ring", None),
+            compiled=self.chosen.compiles,
+        )
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients, unless they were captured with the forward pass."""
+        if self._training is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+        """Drop gradients; captured ones are overwritten."""
+        if self._training is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """Step the optimizer, through the precision plugin or by the captured update."""
+        if self.chosen.name != "captured":
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+            return
+        optimizer_closure()
+        assert self._training is not None
+        self._training.update()
+        self._logged = {
+            "train/loss": self._training.loss,
+            "train/learning_rate": self._training.rate,
+        }
+
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradient by the rows that are in it; log the loss and the rate of the step.
+        """Divide the gradient by the rows that are in it; keep loss and rate of the step to log.
 
         Lightning has divided by the batches of a full step, and DDP by the processes. Where a step
         has fewer rows, or processes have unequal ones, that is too much.
@@ -179,15 +271,16 @@ class BertClassifier(LightningModule):
         if isinstance(factor, Tensor) or factor != 1:
             gradients = [p.grad for g in optimizer.param_groups for p in g["params"]]
             torch._foreach_mul_([g for g in gradients if g is not None], factor)
-        self.log("train/loss", loss)
-        self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
+        rate = optimizer.param_groups[0]["lr"]
+        self._logged = {"train/loss": loss, "train/learning_rate": rate.clone()}
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """Nothing: the schedule follows the optimizer's real updates by itself."""
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        """Log the number of real updates."""
-        self.log("train/optimizer_steps", self.update_schedule.optimizer_steps.float())
+        """Log loss and rate of the step, and the number of real updates."""
+        updates = self.update_schedule.optimizer_steps.float()
+        self.log_dict({**self._logged, "train/optimizer_steps": updates})
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Count a batch of the validation split."""
@@ -198,9 +291,19 @@ class BertClassifier(LightningModule):
         self._evaluate(batch)
 
     def _evaluate(self, batch: Batch) -> None:
-        logits = self(batch["input_ids"], batch["attention_mask"]).float()
+        logits = self.evaluate_batch(batch)
         losses = cross_entropy(logits, batch["labels"], reduction="none")
         self.metrics.update(logits, batch["labels"], losses)
+
+    def evaluate_batch(self, batch: Batch) -> Tensor:
+        """Return logits, float32 of shape (B, C), by the way that was chosen for the run."""
+        if self.chosen.name != "captured":
+            logits: Tensor = self(batch["input_ids"], batch["attention_mask"])
+            return logits.float()
+        self._evaluation = self._evaluation or CapturedForward(
+            self.network, self.chosen.dtype, self.max_positions, self.chosen.compiles
+        )
+        return self._evaluation(batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log ``val/loss``, ``val/accuracy`` and ``val/macro_f1``."""
@@ -228,8 +331,8 @@ class BertClassifier(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """Return ``rows`` (row numbers, NumPy) and ``probabilities`` (float32, shape (B, C))."""
-        logits = self(batch["input_ids"], batch["attention_mask"])
-        return {"rows": batch["rows"], "probabilities": logits.float().softmax(dim=-1)}
+        logits = self.evaluate_batch(batch)
+        return {"rows": batch["rows"], "probabilities": logits.softmax(dim=-1)}
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW with warm-up and a schedule, counted in real updates."""
@@ -244,11 +347,21 @@ class BertClassifier(LightningModule):
             fused=self.fused_optimizer,
             scaled=getattr(self.trainer.precision_plugin, "scaler", None) is not None,
             device=self.trainer.strategy.root_device,
+            flat=self._flat_optimizer if self.chosen.name == "captured" else None,
         )
         return {  # type: ignore[return-value] # not of torch's class, see lr_scheduler_step
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step", "frequency": 1},
         }
+
+    def _flat_optimizer(self, groups: list[dict[str, Any]]) -> FlatAdamW:
+        return FlatAdamW(
+            groups,
+            product_parameters(self.network),
+            self.chosen.dtype,
+            accumulates=self.trainer.accumulate_grad_batches > 1,
+            compiled=self.chosen.compiles,
+        )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add all that validate, test and predict need besides the weights."""

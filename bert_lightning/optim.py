@@ -278,6 +278,7 @@ def build_optimizer(
     fused: bool | None = None,
     scaled: bool = False,
     device: torch.device | None = None,
+    flat: Callable[[list[dict[str, Any]]], AdamW] | None = None,
 ) -> tuple[AdamW, UpdateSchedule]:
     """Make AdamW and the schedule of its rates.
 
@@ -292,6 +293,7 @@ def build_optimizer(
         fused: One kernel for the whole update; None takes it on CUDA.
         scaled: Whether a loss scaler may skip steps.
         device: Where the weights are; None is the CPU.
+        flat: Makes another optimizer of the groups, whose step can be captured.
     """
     device = device or torch.device("cpu")
     on_cuda = device.type == "cuda"
@@ -300,7 +302,8 @@ def build_optimizer(
     fused = on_cuda if fused is None else fused
     # capturable: else the plain form takes no rate on the device, and neither can be captured
     kind: dict[str, Any] = {"capturable": on_cuda, **({"fused": True} if fused else {})}
-    optimizer = (GatedAdamW if scaled and not fused else AdamW)(groups, **kind)
+    kind_of_adamw = GatedAdamW if scaled and not fused else AdamW
+    optimizer = flat(groups) if flat else kind_of_adamw(groups, **kind)
     factor = SCHEDULES[schedule]
     return optimizer, UpdateSchedule(
         optimizer, lambda step: factor(step, warmup_steps, total_steps), total_steps, device

@@ -28,6 +28,33 @@ class Overflow(L.Callback):
             pl_module.network.classifier.weight.grad.view(-1)[:1].fill_(math.inf)  # no wait
 
 
+class Poison(L.Callback):
+    """Makes the loss of chosen attempts, the first of which is 1, overflow float16."""
+
+    def __init__(self, *attempts):
+        self.attempts = attempts
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        weight = pl_module.network.classifier.bias
+        self.kept = weight.detach().clone()
+        if batch_idx + 1 in self.attempts:
+            with torch.no_grad():
+                weight.fill_(torch.nan)
+            self._refresh(trainer)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if batch_idx + 1 in self.attempts:
+            with torch.no_grad():
+                pl_module.network.classifier.bias.copy_(self.kept)
+            self._refresh(trainer)
+
+    @staticmethod
+    def _refresh(trainer):
+        refresh = getattr(trainer.optimizers[0], "refresh", None)
+        if refresh:
+            refresh()
+
+
 class Scales(L.Callback):
     """Sets the loss scale of each step: another one rounds fp16 gradients in another way."""
 
@@ -87,7 +114,9 @@ class Gradients(L.Callback):
             self.seen.append(torch.cat(grads).clone())
 
 
-def train(model, data, *callbacks, settings=None, plugin=None, device="cpu", **options):
+def train(
+    model, data, *callbacks, settings=None, plugin=None, device="cpu", ckpt_path=None, **options
+):
     plugin = plugin or AmpPrecision("16-mixed", device, settings or AmpSettings(init_scale=1024.0))
     trainer = L.Trainer(
         accelerator={"cpu": "cpu", "cuda": "gpu"}[device],
@@ -101,5 +130,5 @@ def train(model, data, *callbacks, settings=None, plugin=None, device="cpu", **o
         num_sanity_val_steps=0,
         **{"max_epochs": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 2, **options},
     )
-    trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=None))
+    trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=None), ckpt_path=ckpt_path)
     return trainer

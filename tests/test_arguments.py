@@ -10,7 +10,8 @@ from bert_lightning.arguments import (
     order_arguments,
     typed_values,
 )
-from bert_lightning.cli import NewsCLI, main
+from bert_lightning.cli import main
+from bert_lightning.commands.run import NewsCLI
 from bert_lightning.errors import ConfigError
 
 AMP = str(configs_folder() / "amp.yaml")

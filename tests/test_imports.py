@@ -58,12 +58,12 @@ ORDER = (
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
     "callbacks.data_summary callbacks.amp_recorder",
     "callbacks.checkpoints callbacks.run_report",
-    "trainer",
+    "trainer assembly",
     "benchmark.base_shape benchmark.pipeline benchmark.precisions benchmark.stopwatch",
     "benchmark.peer_cells benchmark.peer_data",
     "benchmark.peer_loops benchmark.peer_tables",
     "benchmark.peers",
-    "commands.inspect",
+    "commands.inspect commands.run",
     "cli",
     "__main__",
 )

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 
-from bert_lightning.arguments import configs_folder, explain, order_arguments
+from bert_lightning.arguments import INSPECT, configs_folder, explain, order_arguments
 from bert_lightning.backbone import resolve_backbone
 from bert_lightning.console import Console
 from bert_lightning.datamodule import THUCNewsDataModule
@@ -20,7 +20,6 @@ from bert_lightning.inspection.document import as_json
 from bert_lightning.inspection.page import as_page
 from bert_lightning.inspection.screen import as_text
 
-COMMAND = "inspect"
 _FOREIGN_DATA_KEYS = ("trained", "predict_path")
 
 
@@ -36,7 +35,7 @@ def inspect_data(args: Sequence[str]) -> int:
     Raises:
         DataError: The data cannot be read at all.
     """
-    options = _parsed(list(_own_settings(order_arguments([COMMAND, *args], COMMAND))))
+    options = _parsed(list(_own_settings(order_arguments([INSPECT, *args], INSPECT))))
     data = THUCNewsDataModule(**options.data)
     inspection = data.inspection(resolve_backbone(options.model.pretrained).tokenizer)
     folder = Path(options.output)
@@ -59,7 +58,7 @@ def _parsed(args: list[str]) -> Namespace:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
-        prog=f"bert-lightning {COMMAND}",
+        prog=f"bert-lightning {INSPECT}",
         description="Show what is in a data set and what is wrong with it.",
         exit_on_error=False,
         allow_abbrev=False,

@@ -1,0 +1,318 @@
+"""A training step as CUDA graphs: at headline length the GPU would otherwise wait for the CPU.
+
+A step of BERT-base launches some 1,500 kernels, which takes the host longer than the GPU needs to
+run them; the faster the precision, the more of the time is waiting. So what the host launches is
+recorded once and then replayed with one call:
+
+* one graph for each shape of batch: inputs → loss → gradients, in the flat tensors of the
+  optimizer; a batch that is not the first of its step adds to what is there;
+* one graph for the update: unscale → clip → step → learning rate → loss scale → flight recorder.
+
+A short batch is filled up with rows that count for nothing, and lengths are rounded up, finer the
+shorter they are, so that few shapes come up. The first time that a shape comes up its kernels are
+launched one by one, which compiles what is missing; the second time they are recorded. All numbers
+stay on the device. Dropout differs at every replay, since graphs go on in the generator's sequence.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bert_lightning.amp import AmpSettings, StepRing
+from bert_lightning.data.encoding import IGNORED_LABEL, Batch
+from bert_lightning.flat_adamw import FlatAdamW
+from bert_lightning.functional_bert import (
+    FunctionalBert,
+    as_they_are,
+    shape_of,
+    weights_of,
+)
+
+RowLosses = Callable[[Tensor, Tensor], Tensor]
+
+
+def rounded_length(length: int, longest: int) -> int:
+    """Return the length that a batch is filled up to: exact up to 32, then in 16 steps an octave.
+
+    >>> [rounded_length(length, 512) for length in (7, 31, 33, 100, 129, 511)]
+    [7, 31, 34, 100, 136, 512]
+    """
+    step = max(1, 1 << max(0, (length - 1).bit_length() - 5))
+    return min(-(-length // step) * step, max(length, longest))
+
+
+class Recording:
+    """Work on the device that is run the first time, recorded the second, and then replayed.
+
+    Args:
+        work: Launches kernels that read and write tensors which stay where they are; returns
+            nothing and waits for nothing.
+        pool: Memory that the graphs share; they never run at the same time.
+    """
+
+    def __init__(self, work: Callable[[], None], pool: Any) -> None:
+        self.work = work
+        self.pool = pool
+        self.seconds = 0.0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._has_run = False
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the work is replayed from now on."""
+        return self._graph is not None
+
+    def __call__(self) -> None:
+        """Do the work."""
+        if self._graph is None and self._has_run and torch.cuda.is_available():
+            self._record()
+        if self._graph is None:
+            self.work()
+            self._has_run = True
+        else:
+            self._graph.replay()
+
+    def _record(self) -> None:
+        started = time.perf_counter()
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        gc.disable()  # what it frees would be freed inside the graph
+        try:
+            with torch.cuda.stream(stream):
+                # other threads may go on: they fill pinned memory
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                try:
+                    self.work()
+                finally:
+                    graph.capture_end()
+        finally:
+            gc.enable()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = graph
+        self.seconds = time.perf_counter() - started
+
+
+class Inputs:
+    """The place of a batch of one shape on the device."""
+
+    def __init__(self, rows: int, length: int, device: torch.device) -> None:
+        self.ids = torch.zeros(rows, length, dtype=torch.int64, device=device)
+        self.mask = torch.zeros_like(self.ids)
+        self.labels = torch.full((rows,), IGNORED_LABEL, dtype=torch.int64, device=device)
+
+    def take(self, batch: Batch) -> None:
+        """Copy a batch; what it does not fill counts for nothing."""
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        rows, length = ids.shape
+        if ids.shape != self.ids.shape:
+            self.ids.zero_()
+            self.mask.zero_()
+            self.labels.fill_(IGNORED_LABEL)
+        self.ids[:rows, :length].copy_(ids, non_blocking=True)
+        self.mask[:rows, :length].copy_(mask, non_blocking=True)
+        if "labels" in batch:
+            self.labels[:rows].copy_(batch["labels"], non_blocking=True)
+
+
+class CapturedTraining:
+    """Forward, backward and update of a fit, as graphs.
+
+    Args:
+        network: A BertForSequenceClassification on the device.
+        optimizer: Over its parameters.
+        dtype: Type of the products.
+        row_losses: Logits and labels → loss of each row; 0 where the label is to be ignored.
+        full_batch: Rows of a full batch.
+        filled: Rows that a shorter batch is filled up to.
+        windows: Batches a step.
+        clip_norm: Length to which gradients are clipped; None without.
+        scaler: The loss scaler of 16-mixed, or None.
+        settings: Its settings.
+        ring: Where attempted steps are noted, or None.
+        longest: Most pieces a row.
+        compiled: Whether to compile.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        optimizer: FlatAdamW,
+        dtype: torch.dtype,
+        row_losses: RowLosses,
+        *,
+        full_batch: int,
+        filled: int,
+        windows: int,
+        longest: int,
+        clip_norm: float | None = None,
+        scaler: Any = None,
+        settings: AmpSettings | None = None,
+        ring: StepRing | None = None,
+        compiled: bool = True,
+    ) -> None:
+        self.optimizer = optimizer
+        self.row_losses = row_losses
+        self.full = full_batch
+        self.filled = filled
+        self.windows = windows
+        self.longest = longest
+        self.clip_norm = clip_norm or None
+        self.scaler = scaler
+        self.settings = settings
+        self.ring = ring
+        self.forward = FunctionalBert(shape_of(network, dtype), compiled)
+        self._gradients: list[Tensor] = []
+        self._leaves: list[Tensor] = []
+        self.weights = weights_of(network, self._leaf)
+        self.device = self.weights.embeddings[0].device
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self._loss = torch.zeros((), device=self.device)
+        self._rows = torch.zeros((), device=self.device)
+        self._found_inf = torch.zeros((), device=self.device)
+        self.loss = torch.zeros((), device=self.device)
+        self.rate = torch.zeros((), device=self.device)
+        self._shapes: dict[tuple[int, int, bool], tuple[Inputs, Recording]] = {}
+        self._update = Recording(self._step, self._pool)
+        if scaler is not None:
+            scaler.scale(self._loss)  # makes its tensors
+
+    def _leaf(self, parameters: Sequence[nn.Parameter]) -> Any:
+        """Return what autograd takes the gradient of; a constant where parameters are frozen."""
+        if not parameters[0].requires_grad:
+            return as_they_are([parameter.detach() for parameter in parameters])
+        leaf = self.optimizer.used(parameters).detach().requires_grad_()
+        torch._dynamo.mark_static(leaf)
+        self._leaves.append(leaf)
+        self._gradients.append(self.optimizer.gradients_of(parameters))
+        return leaf
+
+    @property
+    def recorded_shapes(self) -> list[tuple[int, int]]:
+        """Rows and length of each shape that is replayed."""
+        return sorted({key[:2] for key, (_, work) in self._shapes.items() if work.is_recorded})
+
+    def run(self, batch: Batch, is_first: bool) -> None:
+        """Add the gradients of a batch to those of the step, or begin a step.
+
+        Args:
+            batch: On the device.
+            is_first: Whether a step begins.
+        """
+        rows, length = batch["input_ids"].shape
+        key = (max(rows, self.filled), rounded_length(length, self.longest), is_first)
+        if key not in self._shapes:
+            inputs = Inputs(*key[:2], self.device)
+            work = Recording(lambda: self._add_gradients(inputs, is_first), self._pool)
+            self._shapes[key] = (inputs, work)
+        inputs, work = self._shapes[key]
+        inputs.take(batch)
+        work()
+
+    def update(self) -> None:
+        """Step the optimizer; ``loss`` is the mean over the rows of the step, ``rate`` its rate."""
+        was_recorded = self._update.is_recorded
+        self._update()
+        if self.ring is not None and self._update.is_recorded and was_recorded:
+            self.ring.written += 1  # what is replayed runs no Python
+
+    def _add_gradients(self, inputs: Inputs, is_first: bool) -> None:
+        with torch.autocast(self.device.type, enabled=False):
+            logits = self.forward(inputs.ids, inputs.mask, self.weights)
+            loss = self.row_losses(logits, inputs.labels).sum()
+            scaled = loss / (self.full * self.windows)
+            if self.scaler is not None:
+                scaled = scaled * self.scaler._scale
+            gradients = torch.autograd.grad(scaled, self._leaves)
+        rows = (inputs.labels != IGNORED_LABEL).sum()
+        with torch.no_grad():
+            if is_first:
+                self._loss.copy_(loss)
+                self._rows.copy_(rows)
+                torch._foreach_copy_(self._gradients, gradients)
+            else:
+                self._loss += loss
+                self._rows += rows
+                torch._foreach_add_(self._gradients, gradients)
+
+    @torch.no_grad()
+    def _step(self) -> None:
+        """Unscale, clip, step, and set the scale of the next step."""
+        torch.div(self._loss, self._rows, out=self.loss)
+        self.rate.copy_(self.optimizer.param_groups[0]["lr"])
+        factor = (self.full * self.windows) / self._rows
+        scaler = self.scaler
+        if scaler is not None:
+            scale = scaler._scale
+            used_scale = scale.clone()
+            factor = factor / scale
+        norm = self.optimizer.gradient_norm() * factor
+        if scaler is not None:
+            self._found_inf.copy_(~torch.isfinite(norm))
+            self.optimizer.found_inf = self._found_inf  # type: ignore[attr-defined]
+        if self.clip_norm is not None:
+            factor = factor * (self.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+        self.optimizer.gradient_factor = factor
+        self.optimizer.step()
+        if scaler is None or self.settings is None or self.ring is None:
+            return
+        torch._amp_update_scale_(
+            scale,
+            scaler._growth_tracker,
+            self._found_inf,
+            scaler.get_growth_factor(),
+            scaler.get_backoff_factor(),
+            scaler.get_growth_interval(),
+        )
+        scale.clamp_(min=self.settings.min_scale)
+        self.ring.write(loss_scale=used_scale, norm=norm, found_inf=self._found_inf, scale=scale)
+
+
+class CapturedForward:
+    """Logits of a batch without gradients, as graphs.
+
+    Args:
+        network: A BertForSequenceClassification on the device; its weights are read at each call.
+        dtype: Type of the products.
+        longest: Most pieces a row.
+        compiled: Whether to compile.
+    """
+
+    def __init__(self, network: Any, dtype: torch.dtype, longest: int, compiled: bool) -> None:
+        self.forward = FunctionalBert(shape_of(network, dtype), compiled)
+        self.longest = longest
+        self.filled = 0
+        self.weights = weights_of(network)
+        self.device = self.weights.embeddings[0].device
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+        self._shapes: dict[tuple[int, int], tuple[Inputs, Tensor, Recording]] = {}
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return logits, float32 of shape (B, C), of a batch on the device."""
+        rows, length = batch["input_ids"].shape
+        self.filled = max(rows, self.filled)
+        key = (self.filled, rounded_length(length, self.longest))
+        if key not in self._shapes:
+            self._shapes[key] = self._prepared(*key)
+        inputs, logits, work = self._shapes[key]
+        inputs.take(batch)
+        work()
+        return logits[:rows].clone()
+
+    def _prepared(self, rows: int, length: int) -> tuple[Inputs, Tensor, Recording]:
+        inputs = Inputs(rows, length, self.device)
+        classes = self.weights.head[-1].shape[0]
+        logits = torch.zeros(rows, classes, device=self.device)
+
+        def work() -> None:
+            with torch.autocast(self.device.type, enabled=False):
+                logits.copy_(self.forward(inputs.ids, inputs.mask, self.weights, training=False))
+
+        return inputs, logits, Recording(work, self._pool)

@@ -1,0 +1,153 @@
+"""What graphs record, run without graphs: on a CPU the same work is launched each time."""
+
+import lightning.pytorch as L
+import pytest
+import torch
+from lightning.pytorch.plugins.precision import Precision
+from scaled_runs import Poison, Rates, batches, tiny_classifier, train
+
+from bert_lightning import module as module_of_classifier
+from bert_lightning.amp import AmpPrecision, AmpSettings
+from bert_lightning.callbacks.amp_recorder import AmpRecorder
+from bert_lightning.captured import CapturedForward, rounded_length
+from bert_lightning.console import Console
+from bert_lightning.execution import DTYPES, Execution
+
+
+@pytest.fixture
+def classifier(tiny_bert_folder):
+    def make(**settings):
+        return tiny_classifier(tiny_bert_folder, **settings)
+
+    return make
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Let a CPU do what is chosen for a GPU."""
+
+    def chosen(asked, trainer, model):
+        dtype = DTYPES[trainer.precision_plugin.precision]
+        return Execution("eager" if asked == "eager" else "captured", False, dtype)
+
+    monkeypatch.setattr(module_of_classifier, "choose_execution", chosen)
+
+
+def both(classifier, data, plugin, callbacks=lambda: (), settings=None, **options):
+    """Train the same model in either way; return the two, with the rates of the steps."""
+    trained = []
+    for execution in ("eager", "auto"):
+        seen = Rates()
+        model = classifier(execution=execution, **(settings or {}))
+        train(model, data, seen, *callbacks(), plugin=plugin(), **options)
+        trained.append((model, seen))
+    return trained
+
+
+def assert_same_weights(ours, theirs, tolerance):
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        if not name.endswith("key.bias"):  # its true gradient is 0
+            torch.testing.assert_close(a, b, atol=tolerance, rtol=0, msg=name)
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("clip", [{}, {"gradient_clip_algorithm": "value"}])
+def test_captured_training_equals_eager_training(classifier, accumulate, clip):
+    data = batches(8, last=2)  # a short last batch, and a short last window
+    settings = {"warmup_ratio": 0.25, "schedule": "linear", "learning_rate": 1e-4}
+    options = {"accumulate_grad_batches": accumulate, "gradient_clip_val": 0.05, **clip}
+    (eager, rates), (ours, our_rates) = both(
+        classifier, data, Precision, settings=settings, **options
+    )
+    assert our_rates.rates == pytest.approx(rates.rates, rel=1e-6)
+    assert our_rates.updates == rates.updates
+    assert_same_weights(ours, eager, 1e-5)
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label_smoothing": 0.1, "class_weights": [1.0, 2.0, 0.5, 1.0]},
+        {"layer_decay": 0.8},
+        {"frozen_layers": 1},
+        {"gradient_checkpointing": True},
+    ],
+    ids=["loss", "layer_decay", "frozen", "checkpointing"],
+)
+def test_options_of_training_are_kept(classifier, options):
+    settings = {"learning_rate": 1e-4, **options}
+    (eager, _), (ours, _) = both(classifier, batches(6, last=1), Precision, settings=settings)
+    assert_same_weights(ours, eager, 1e-5)
+    start = classifier(**settings)
+    for ours, before in zip(ours.parameters(), start.parameters(), strict=True):
+        if not ours.requires_grad:
+            assert torch.equal(ours, before)
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_step_with_overflow_is_skipped_counted_and_does_not_move_the_schedule(classifier):
+    recorder = AmpRecorder(None, Console())
+    settings = AmpSettings(init_scale=1024.0)
+    model, seen = classifier(warmup_ratio=0.5), Rates()
+    plugin = AmpPrecision("16-mixed", "cpu", settings)
+    data = batches(8)
+    train(model, data, Poison(3, 5), recorder, seen, plugin=plugin)
+    assert recorder.skipped_steps == [3, 5]
+    assert recorder.steps == 8
+    assert recorder.loss_scale == 256.0
+    assert seen.updates == [1, 2, 2, 3, 3, 4, 5, 6]
+    assert seen.rates[2] == seen.rates[1]
+    kept = [batch for number, batch in enumerate(data, 1) if number not in (3, 5)]
+    other, rates = classifier(warmup_ratio=4 / 6), Rates()
+    train(other, kept, rates, plugin=AmpPrecision("16-mixed", "cpu", settings))
+    assert [seen.rates[i] for i in (0, 1, 3, 5, 6, 7)] == pytest.approx(rates.rates)
+    assert_same_weights(model, other, 2e-4)  # fp16 rounds otherwise under another scale
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_captured_run_goes_on_with_the_optimizer_of_an_eager_one(classifier, tmp_path):
+    data = batches(4)
+    settings = {"learning_rate": 1e-4}
+    whole = classifier(execution="eager", **settings)
+    train(whole, data, plugin=Precision(), max_epochs=2)
+    for first, second in (("eager", "auto"), ("auto", "eager"), ("auto", "auto")):
+        break_at = tmp_path / f"{first}_{second}.ckpt"
+        model = classifier(execution=first, **settings)
+        train(model, data, Saved(break_at), plugin=Precision(), max_epochs=1)
+        resumed = classifier(execution=second, **settings)
+        train(resumed, data, plugin=Precision(), max_epochs=2, ckpt_path=break_at)
+        assert_same_weights(resumed, whole, 1e-5)
+
+
+class Saved(L.Callback):
+    """Writes a checkpoint at the end."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def on_train_end(self, trainer, pl_module):
+        trainer.save_checkpoint(self.path)
+
+
+def test_logits_do_not_depend_on_rows_that_fill_a_batch_up(classifier):
+    model = classifier()
+    model.network.eval()
+    forward = CapturedForward(model.network, torch.float32, 512, compiled=False)
+    data = batches(2, last=2)
+    for batch in data:
+        expected = model.network(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+        ).logits
+        torch.testing.assert_close(forward(batch), expected)
+    assert list(forward._shapes) == [(4, 12)]
+
+
+def test_lengths_are_rounded_little_and_few_remain():
+    lengths = {rounded_length(length, 512) for length in range(1, 513)}
+    assert len(lengths) == 96
+    for length in range(1, 513):
+        assert length <= rounded_length(length, 512) <= max(length * 1.0625, length + 1)
+    assert rounded_length(119, 120) == 120
+    assert rounded_length(125, 127) == 127  # no position beyond the model's
