@@ -81,3 +81,31 @@ def training_memory(
         activations=positions * kept / GIB,
         rest=REST_GIB,
     )
+
+
+def memory_of(
+    network: Any, positions: int, *, is_mixed: bool, shards: int = 1, buckets: bool = False
+) -> Memory:
+    """Estimate the peak of one step of a network.
+
+    Args:
+        network: A BertForSequenceClassification.
+        positions: Rows × padded length of a batch on one device.
+        is_mixed: Whether products are computed in 16 bits.
+        shards: Devices that share weights, gradients and moments.
+        buckets: Whether DDP keeps a second copy of the gradients.
+    """
+    parameters = list(network.parameters())
+    layers = network.bert.encoder.layer
+    frozen = [not any(p.requires_grad for p in layer.parameters()) for layer in layers]
+    return training_memory(
+        network.config,
+        sum(p.numel() for p in parameters),
+        sum(p.numel() for p in parameters if p.requires_grad),
+        positions,
+        is_mixed=is_mixed,
+        is_checkpointed=bool(network.is_gradient_checkpointing),
+        frozen_layers=sum(frozen),
+        shards=shards,
+        buckets=buckets,
+    )
