@@ -1,8 +1,8 @@
 """The largest batch that a GPU has room for, by trying; rows a step stay what was asked for.
 
 A number of rows is tried by a short fit of a copy of the model, in the precision and execution of
-the run, on batches as wide as the longest row, with the device's memory held to the budget. So what
-fits is not computed but seen: graphs, compiled kernels, optimizer and evaluation included.
+the run, on batches up to the length of the longest row, with the device's memory held to the
+budget. So what fits is seen and not computed: graphs, optimizer and evaluation included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from bert_lightning.errors import ConfigError
 from bert_lightning.execution import choose_execution
 from bert_lightning.memory import GIB, memory_of
 
-UPDATES = 3  # launched, recorded as graphs, replayed
+UPDATES = 3  # of each length: launched, recorded as graphs, replayed
+LENGTHS = 4
 FREE_SHARE = 0.95  # of what is free; the rest is for NCCL, and for memory in pieces
 _COUNTS_OF_BATCHES = (
     "limit_train_batches",
@@ -200,7 +201,7 @@ class CudaMeter:
         self.device = device
         free, self._total = torch.cuda.mem_get_info(device)
         usable = FREE_SHARE * free / GIB
-        self.budget_gib = usable if memory_gib is None else min(memory_gib, free / GIB)
+        self.budget_gib = usable if memory_gib is None else min(memory_gib, usable)
 
     def measure(self, work: Callable[[], None]) -> float | None:
         """Return the peak in GiB, or None if the memory was not enough; nothing stays behind."""
@@ -234,13 +235,15 @@ def _has_room(work: Callable[[], None]) -> bool:
     return True
 
 
-class WidestBatches(LightningDataModule):
-    """The worst case: batches of one size and length without padding, for training and validation.
+class WideningBatches(LightningDataModule):
+    """Random batches for training and validation, full and without padding, up to the worst case.
+
+    They get longer, as memory of graphs falls into most pieces that way.
 
     Args:
         rows: Rows a batch.
-        length: Pieces a row.
-        count: Number of batches.
+        length: Most pieces a row.
+        count: Number of batches of each length.
         vocabulary: Number of token ids.
         classes: Number of classes.
     """
@@ -249,13 +252,18 @@ class WidestBatches(LightningDataModule):
         super().__init__()
         self.batch_size = rows
         generator = torch.Generator().manual_seed(0)
-        batch = {
-            "input_ids": torch.randint(vocabulary, (rows, length), generator=generator),
-            "attention_mask": torch.ones(rows, length, dtype=torch.int64),
-            "labels": torch.randint(classes, (rows,), generator=generator),
-            "rows": torch.arange(rows),
-        }
-        self._batches = [batch] * count
+        ids = torch.randint(vocabulary, (rows, length), generator=generator)
+        labels = torch.randint(classes, (rows,), generator=generator)
+        self._batches = [
+            {
+                "input_ids": ids[:, :width],
+                "attention_mask": torch.ones(rows, width, dtype=torch.int64),
+                "labels": labels,
+                "rows": torch.arange(rows),
+            }
+            for width in sorted({-(-length * part // LENGTHS) for part in range(1, LENGTHS + 1)})
+            for _ in range(count)
+        ]
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """All of them."""
@@ -298,7 +306,7 @@ class Trial:
             model = copy.deepcopy(self.model)
             model.execution = self.execution
             model.learning_rate = 0.0  # so that no weight can leave the numbers
-            batches = WidestBatches(
+            batches = WideningBatches(
                 rows,
                 self.length,
                 UPDATES * used,
@@ -315,6 +323,16 @@ class Trial:
             )
             _buckets = self._buckets()  # held while the trial runs
             trainer.fit(model, datamodule=batches, test_after_fit=False)
+
+    def estimate(self, rows: int) -> float:
+        """Return the GiB that are likely to be needed for so many rows a batch."""
+        is_mixed = str(self.trainer.precision_plugin.precision) in ("16-mixed", "bf16-mixed")
+        return memory_of(
+            self.model.network,
+            rows * self.length,
+            is_mixed=is_mixed,
+            buckets=self.has_buckets,
+        ).total
 
     def _buckets(self) -> torch.Tensor | None:
         """Return as much memory as DDP's second copy of the gradients takes."""
@@ -350,29 +368,24 @@ def find_batch(
     trainer.strategy.connect(model)
     data.trainer = trainer
     data.setup("fit")
-    length = data.longest_input
     meter = CudaMeter(trainer.strategy.root_device, memory_gib)
-    trial = Trial(trainer, model, length, make_trainer)
+    trial = Trial(trainer, model, data.longest_input, make_trainer)
     step = data.batch_size * trainer.accumulate_grad_batches
     parts = [rows for rows in range(1, step + 1) if step % rows == 0]
-    peaks: dict[int, float | None] = {}
+    peaks: dict[int, float] = {}
 
     def fits(rows: int) -> bool:
-        peaks[rows] = meter.measure(lambda: trial.run(rows, step // rows))
-        return peaks[rows] is not None
+        peak = meter.measure(lambda: trial.run(rows, step // rows))
+        if peak is not None:
+            peaks[rows] = peak
+        return peak is not None
 
-    mixed = str(trainer.precision_plugin.precision) in ("16-mixed", "bf16-mixed")
-    estimates = [
-        memory_of(model.network, rows * length, is_mixed=mixed, buckets=trial.has_buckets).total
-        for rows in parts
-    ]
-    likely = sum(gib <= meter.budget_gib for gib in estimates)
-    rows = largest_fitting(parts, fits, max(0, likely - 1))
-    peak = peaks.get(rows or 0)
-    if rows is None or peak is None:
+    likely = [rows for rows in parts if trial.estimate(rows) <= meter.budget_gib]
+    rows = largest_fitting(parts, fits, max(0, len(likely) - 1))
+    if rows is None:
         raise ConfigError(
-            f"find_batch.memory_gib: expected room for a training step of one row of {length} pieces"
+            f"find_batch.memory_gib: expected room to train on one row of {trial.length} pieces"
             f" – found {meter.budget_gib:.3g} GiB, which is not enough\ntake --config lowmem.yaml,"
             " a shorter --data.max_length, or a GPU with more memory free"
         )
-    return Found(rows, step // rows, length, peak, meter.budget_gib)
+    return Found(rows, step // rows, trial.length, peaks[rows], meter.budget_gib)

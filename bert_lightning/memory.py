@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from bert_lightning.functional_bert import is_checkpointed
+
 GIB = 2**30
 REST_GIB = 0.29  # measured: workspaces of the libraries, temporaries of clipping and optimizer
 
@@ -104,7 +106,7 @@ def memory_of(
         sum(p.numel() for p in parameters if p.requires_grad),
         positions,
         is_mixed=is_mixed,
-        is_checkpointed=bool(network.is_gradient_checkpointing),
+        is_checkpointed=is_checkpointed(network),
         frozen_layers=sum(frozen),
         shards=shards,
         buckets=buckets,

@@ -11,7 +11,7 @@ from bert_lightning import find_batch as subject
 from bert_lightning import module as module_of_classifier
 from bert_lightning.amp import AmpPrecision
 from bert_lightning.execution import Execution
-from bert_lightning.find_batch import Found, Trial, WidestBatches, largest_fitting
+from bert_lightning.find_batch import Found, Trial, WideningBatches, largest_fitting
 from bert_lightning.trainer import NewsTrainer
 
 SEARCH = ("--find_batch.enabled", "true")
@@ -68,8 +68,8 @@ def trial(tiny_bert_folder, make_trainer):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Shapes of the batches that were trained on and validated, the steps, and the last model."""
-    noted = {"train": [], "val": [], "steps": 0, "norms": []}
+    """Shapes of the batches that were trained on and validated, and the model."""
+    noted = {"train": [], "val": []}
     training, validation = (
         module_of_classifier.BertClassifier.training_step,
         module_of_classifier.BertClassifier.validation_step,
@@ -77,7 +77,7 @@ def seen(monkeypatch):
 
     def train(self, batch, batch_idx):
         noted["train"].append(tuple(batch["input_ids"].shape))
-        noted["model"], noted["steps"] = self, self.trainer.accumulate_grad_batches
+        noted["model"] = self
         return training(self, batch, batch_idx)
 
     def validate(self, batch, batch_idx):
@@ -91,7 +91,7 @@ def seen(monkeypatch):
 
 @pytest.mark.parametrize(("windows", "used"), [(1, 1), (2, 2), (16, 2)])
 @pytest.mark.parametrize("execution", ["eager", "captured"])
-def test_a_trial_takes_three_steps_of_the_widest_batches_and_validates(
+def test_a_trial_takes_three_steps_of_each_length_and_validates(
     trial, seen, monkeypatch, windows, used, execution
 ):
     def chosen(asked, trainer, model):
@@ -100,20 +100,25 @@ def test_a_trial_takes_three_steps_of_the_widest_batches_and_validates(
     monkeypatch.setattr(subject, "choose_execution", chosen)
     monkeypatch.setattr(module_of_classifier, "choose_execution", chosen)
     trial(length=40).run(6, windows)
-    assert seen["train"] == [(6, 40)] * 3 * used
-    assert seen["val"] == [(6, 40)] * 3 * used
+    assert seen["train"] == [(6, length) for length in (10, 20, 30, 40) for _ in range(3 * used)]
+    assert seen["val"] == seen["train"]
     model = seen["model"]
-    assert model.trainer.global_step == 3
+    assert model.trainer.global_step == 12
     state = model.trainer.optimizers[0].state_dict()["state"]
-    assert {int(values["step"]) for values in state.values()} == {3}
+    assert {int(values["step"]) for values in state.values()} == {12}
     assert all(values["exp_avg_sq"].any() for values in state.values())
 
 
-def test_the_batches_are_full_and_their_ids_known(trial):
-    (batch, *_) = WidestBatches(5, 9, 3, 100, 4).train_dataloader()
-    assert batch["attention_mask"].all()
-    assert batch["input_ids"].max() < 100
-    assert batch.keys() == batches(1)[0].keys()
+def test_the_batches_are_full_and_their_ids_known():
+    made = list(WideningBatches(5, 3, 2, 100, 4).train_dataloader())
+    assert [tuple(batch["input_ids"].shape) for batch in made] == [
+        (5, length) for length in (1, 1, 2, 2, 3, 3)
+    ]
+    for batch in made:
+        assert batch["attention_mask"].all()
+        assert batch["attention_mask"].shape == batch["input_ids"].shape
+        assert batch["input_ids"].max() < 100
+        assert batch.keys() == batches(1)[0].keys()
 
 
 def test_a_trial_leaves_the_model_and_random_numbers_alone(trial, seen):
@@ -178,13 +183,13 @@ def made_up(monkeypatch):
         def measure(self, work):
             sizes = []
 
-            class Watched(WidestBatches):
+            class Watched(WideningBatches):
                 def __init__(self, rows, length, *rest):
                     sizes.append((rows, length))
                     super().__init__(rows, length, *rest)
 
             with monkeypatch.context() as patch:
-                patch.setattr(subject, "WidestBatches", Watched)
+                patch.setattr(subject, "WideningBatches", Watched)
                 work()
             ((rows, length),) = sizes
             Meter.tried.append(sizes[0])
@@ -277,7 +282,7 @@ def test_where_not_even_one_row_fits_it_says_what_to_do(made_up, fit, tmp_path):
     made_up.room = 3
     status, _, err = fit(*SEARCH)
     assert status == 1
-    assert "find_batch.memory_gib: expected room for a training step of one row" in err
+    assert "find_batch.memory_gib: expected room to train on one row" in err
     assert "lowmem.yaml" in err
     assert "data.max_length" in err
     assert not (tmp_path / "runs").exists()
@@ -322,7 +327,7 @@ def test_all_reasons_against_a_search_come_at_once(fit, tmp_path):
 @pytest.mark.parametrize("strategy", ["fsdp", "deepspeed"])
 def test_a_step_that_is_shared_out_is_refused(run_cli, strategy):
     err = run_cli("plan", *SEARCH, "--trainer.strategy", strategy).err
-    assert f"expected one device or DDP, whose step can be tried on one – found" in err
+    assert "expected one device or DDP, whose step can be tried on one – found" in err
 
 
 def test_nothing_is_refused_where_nothing_is_searched(fit):
