@@ -1,5 +1,8 @@
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from bert_lightning.execution import Execution
 from bert_lightning.find_batch import Found, Trial, WideningBatches, largest_fitting
 from bert_lightning.trainer import NewsTrainer
 
+REPO = Path(__file__).parent.parent
 SEARCH = ("--find_batch.enabled", "true")
 
 
@@ -333,3 +337,49 @@ def test_a_step_that_is_shared_out_is_refused(run_cli, strategy):
 def test_nothing_is_refused_where_nothing_is_searched(fit):
     assert fit("--data.tokens_per_batch", "900").status == 0
     assert fit("--find_batch.memory_gib", "0").status == 0
+
+
+# --- several processes --------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys
+from bert_lightning import cli, find_batch
+from bert_lightning.commands import run
+
+class Meter:
+    budget_gib = 1.5
+    def __init__(self, *_):
+        assert "LOCAL_RANK" not in os.environ, "only the first process searches"
+    def measure(self, work):
+        work()
+        sizes.append(1)
+        return 0.5 if len(sizes) > 2 else None  # 16, 8 do not fit, 2 and 4 do
+
+sizes = []
+find_batch.CudaMeter = Meter
+run.check_search = lambda *_: None
+sys.exit(cli.main())
+"""
+
+
+def test_all_processes_of_ddp_train_with_the_batch_of_the_first(
+    tmp_path, news_folder, tiny_bert_folder
+):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    words = ["fit", "--data.path", news_folder, "--model.pretrained", tiny_bert_folder]
+    words += ["--config", "ddp.yaml", "--trainer.devices", "2", "--data.batch_size", "16"]
+    words += ["--trainer.max_epochs", "2", *SEARCH]
+    done = subprocess.run(
+        [sys.executable, str(program), *map(str, words)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 rows × 2 devices × 4 accumulated = 32 rows a step, DDPStrategy" in done.stdout
+    report = json.loads((tmp_path / "runs/1/report/report.json").read_text(encoding="utf-8"))
+    assert report["steps"] == 4  # 64 rows twice
