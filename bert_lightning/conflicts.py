@@ -141,6 +141,11 @@ def _of_batches(config: Any, typed: Mapping[str, Any], facts: Facts) -> Iterator
             f"trainer.accumulate_grad_batches {windows}: an epoch has {facts.batches} batches, so"
             " that it is one step"
         )
+    if config.find_batch.memory_gib is not None and not config.find_batch.enabled:
+        yield (
+            f"find_batch.memory_gib {config.find_batch.memory_gib:g}: no effect without"
+            " find_batch.enabled true"
+        )
     if data.predict_path is not None:
         also = " and data.class_weights is left out" if data.class_weights is not None else ""
         yield f"data.predict_path {data.predict_path}: fit does not read it{also}; remove the key"

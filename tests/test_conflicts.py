@@ -52,6 +52,7 @@ SETTINGS = {
     },
     "amp": AMP,
     "matmul": {"tf32": False},
+    "find_batch": {"enabled": False, "memory_gib": None},
 }
 
 
@@ -74,6 +75,11 @@ def test_the_usual_settings_have_none():
 @pytest.mark.parametrize(
     ("settings", "facts", "line"),
     [
+        (
+            {"find_batch.memory_gib": 24.0},
+            {},
+            "find_batch.memory_gib 24: no effect without find_batch.enabled true",
+        ),
         (
             {"amp.init_scale": 1024.0, "trainer.precision": 32},
             {"precision": "32-true"},

@@ -136,12 +136,14 @@ def test_a_trial_leaves_the_model_and_random_numbers_alone(trial, seen):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_trial_is_in_the_precision_of_the_run(trial, seen, make_trainer):
-    plugin = AmpPrecision("bf16-mixed", "cpu")
+@pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
+def test_a_trial_is_in_the_precision_of_the_run(trial, seen, make_trainer, precision):
+    plugin = AmpPrecision(precision, "cpu")
     trial(trainer=make_trainer(accelerator="cpu", devices=1, plugins=[plugin])).run(4, 1)
     used = seen["model"].trainer.precision_plugin
-    assert (type(used), used.precision) == (AmpPrecision, "bf16-mixed")
+    assert (type(used), used.precision) == (AmpPrecision, precision)
     assert used is not plugin
+    assert plugin.ring.written == 0
 
 
 @pytest.mark.parametrize(
