@@ -49,7 +49,7 @@ class BertClassifier(LightningModule):
             data.class_weights. The loss is still divided by the number of rows.
         gradient_checkpointing: Compute each layer again in the backward pass instead of keeping its
             values: less memory, more time.
-        fused_optimizer: The whole update in one kernel; null takes it on CUDA.
+        fused_optimizer: The whole update in one kernel; null takes it on CUDA and on a CPU.
     """
 
     def __init__(
