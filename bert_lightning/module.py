@@ -58,7 +58,7 @@ class BertClassifier(LightningModule):
             data.class_weights. The loss is still divided by the number of rows.
         gradient_checkpointing: Compute each layer again in the backward pass instead of keeping its
             values: less memory, more time.
-        fused_optimizer: The whole update in one kernel; null takes it on CUDA.
+        fused_optimizer: The whole update in one kernel; null takes it on CUDA and on a CPU.
         execution: How work gets to the GPU: ``eager`` launches each kernel, ``compiled`` makes
             fewer and larger ones, ``captured`` also replays a whole training step as CUDA graphs;
             ``auto`` takes the fastest that is right for device, strategy and callbacks.
