@@ -37,6 +37,7 @@ from bert_lightning.console import Console
 from bert_lightning.decisions import decide_once, decided, is_first_process
 from bert_lightning.devices import process_count, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.execution import choose_execution
 from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.notices import is_about_settings
 from bert_lightning.planning import Circumstances
@@ -182,6 +183,8 @@ class Assembly:
             callbacks=[*own_callbacks, *callbacks],
             enable_checkpointing=bool(folder) and self._keeps_checkpoints(),
         )
+        chosen = choose_execution(self.model.execution, trainer, self.model)
+        banner["execution"] = chosen.line
         if request.command == "fit":
             banner["batch"] = batch_line(
                 self.datamodule.batch_size,

@@ -212,10 +212,14 @@ class CapturedTraining:
         self._gradients.append(self.optimizer.gradients_of(parameters))
         return leaf
 
-    @property
-    def recorded_shapes(self) -> list[tuple[int, int]]:
-        """Rows and length of each shape that is replayed."""
-        return sorted({key[:2] for key, (_, work) in self._shapes.items() if work.is_recorded})
+    def summary(self) -> dict[str, Any]:
+        """Return graphs, seconds to record them, and the rows and lengths that are replayed."""
+        shapes = {key[:2] for key, (_, work) in self._shapes.items() if work.is_recorded}
+        return {
+            "graphs": self.studio.graphs,
+            "seconds": round(self.studio.seconds, 2),
+            "shapes": sorted(shapes),
+        }
 
     def run(self, batch: Batch, is_first: bool) -> None:
         """Add the gradients of a batch to those of the step, or begin a step.

@@ -114,6 +114,7 @@ class BertClassifier(LightningModule):
         self.chosen = Execution("eager")
         self._training: CapturedTraining | None = None
         self._evaluation: CapturedForward | None = None
+        self._captured: dict[str, Any] | None = None  # summary of the training that has ended
         self._compiled: FunctionalBert | None = None
         self._logged: dict[str, Any] = {}
         self._window: list[tuple[Tensor, int]] = []  # loss and rows of each batch of the step
@@ -139,7 +140,19 @@ class BertClassifier(LightningModule):
 
     def teardown(self, stage: str) -> None:
         """Give back what graphs hold on the device."""
+        if self._training is not None:
+            self._captured = self._training.summary()
+            self._training.optimizer.release()
         self._training = self._evaluation = None
+
+    def execution_summary(self) -> dict[str, Any]:
+        """Return what the report says of the way that work got to the device."""
+        captured = self._training.summary() if self._training else self._captured
+        return {
+            "chosen": self.chosen.line,
+            "compiled_parts": torch._dynamo.utils.counters["stats"]["unique_graphs"],
+            "captured": captured,
+        }
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return logits, shape (B, C), for int64 ids and mask of shape (B, T)."""

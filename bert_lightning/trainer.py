@@ -14,6 +14,7 @@ from bert_lightning.callbacks.prediction_writer import PredictionWriter
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.errors import BertLightningError, ConfigError, TrainingError
+from bert_lightning.execution import choose_execution
 from bert_lightning.planning import Circumstances, later_refusals, make_plan
 
 
@@ -108,6 +109,10 @@ class NewsTrainer(Trainer):
             raise ConfigError("\n".join([*c.refusals, str(error)])) from error
         c.refusals += later_refusals(self, data, c.processes)
         plan = make_plan(self, classifier, data, c)
+        try:
+            plan.lines["execution"] = choose_execution(classifier.execution, self, classifier).line
+        except ConfigError as error:
+            c.refusals.append(str(error))
         for name, text in plan.lines.items():
             c.console.say(f"{name:<9} {text}")
         for text in plan.warnings:

@@ -129,6 +129,7 @@ class RunReport(Callback):
                 (c.summary() for c in trainer.callbacks if isinstance(c, AmpRecorder)),  # type: ignore[attr-defined]
                 None,
             ),
+            "execution": pl_module.execution_summary(),  # type: ignore[operator]
             "seconds": round(time.monotonic() - self._started, 1),
             "epoch_seconds": self.throughput.seconds,
             "samples_per_second": self.throughput.samples_per_second,
@@ -160,6 +161,12 @@ def as_markdown(content: dict[str, Any]) -> str:
         lines.append(
             f"- **loss scaling**: {amp['skipped']:,} of {amp['steps']:,} steps skipped;"
             f" loss scale at the end {amp['loss_scale'] or 0:g}"
+        )
+    if captured := content["execution"]["captured"]:
+        lines.append(
+            f"- **captured**: {captured['graphs']} graphs for {len(captured['shapes'])} shapes of"
+            f" batch, recorded in {captured['seconds']} s;"
+            f" {content['execution']['compiled_parts']} parts compiled"
         )
     if content["peak_memory_gib"] is not None:
         lines.append(f"- **peak memory**: {content['peak_memory_gib']:.2f} GiB")
