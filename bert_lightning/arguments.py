@@ -38,7 +38,7 @@ OBJECT_KEYS = {
     "trainer.logger": ("true", "false", "a list of mappings"),
     "trainer.plugins": ("null", "a list of mappings"),
 }
-GROUPS = ("trainer", "model", "data")
+GROUPS = ("trainer", "model", "data", "amp", "matmul")
 DERIVED_KEYS = {
     "model.class_names": "the names come from the data; to set them use data.class_names",
     "model.class_weights": "the model takes them from data.class_weights",
