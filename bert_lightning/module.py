@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bert_lightning.backbone import build_network, resolve_backbone, tokenizer_files
-from bert_lightning.captured import CapturedForward, CapturedTraining
+from bert_lightning.captured import CapturedForward, CapturedTraining, Studio
 from bert_lightning.checkpoint import FORMAT_VERSION
 from bert_lightning.data.encoding import IGNORED_LABEL, Batch
 from bert_lightning.errors import CheckpointError, ConfigError, TrainingError
@@ -134,6 +134,7 @@ class BertClassifier(LightningModule):
     def setup(self, stage: str) -> None:
         """Choose how work gets to the device."""
         self.chosen = choose_execution(self.execution, self.trainer, self)
+        self._studio = Studio(self.trainer.strategy.root_device)
         self._compiled = None
         if self.chosen.name == "compiled":
             self._compiled = FunctionalBert(shape_of(self.network, self.chosen.dtype), True)
@@ -229,6 +230,7 @@ class BertClassifier(LightningModule):
             optimizer,
             self.chosen.dtype,
             self.losses,
+            self._studio,
             full_batch=full_batch,
             filled=1 if varied else full_batch,
             windows=trainer.accumulate_grad_batches,
@@ -321,7 +323,11 @@ class BertClassifier(LightningModule):
             logits: Tensor = self(batch["input_ids"], batch["attention_mask"])
             return logits.float()
         self._evaluation = self._evaluation or CapturedForward(
-            self.network, self.chosen.dtype, self.max_positions, self.chosen.compiles
+            self.network,
+            self.chosen.dtype,
+            self.max_positions,
+            self._studio,
+            self.chosen.compiles,
         )
         return self._evaluation(batch)
 
