@@ -128,6 +128,8 @@ def device_path(
         plugin = f"{kind} of trainer.plugins"
         if not is_own:
             return name, f"{name}: {plugin}, as it is"
+    elif "deepspeed" in strategy.lower() and name in ("16-mixed", "bf16-mixed"):
+        return name, _deepspeed_path(name)
     if name == "16-mixed":
         return name, (
             f"16-mixed: {plugin}, fp16 autocast, float32 weights; loss scale from"
@@ -140,6 +142,12 @@ def device_path(
     if name == "32-true":
         return name, "32: float32 throughout, no autocast, no loss scale"
     return name, f"{name}: as Lightning runs it, no loss scale of this project"
+
+
+def _deepspeed_path(name: str) -> str:
+    if name == "16-mixed":
+        return "16-mixed: refused under DeepSpeed, which scales by its own configuration"
+    return f"{name}: Lightning's DeepSpeedPrecision, bf16 weights, float32 ones in the optimizer"
 
 
 def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances) -> Plan:

@@ -261,6 +261,8 @@ def test_a_cpu_says_what_it_takes_and_what_a_gpu_would(small, run_cli, monkeypat
         (16, "auto", "16-mixed", "stop at 1 or after 15 skips in a row"),
         ("16-mixed", "fsdp", "16-mixed", "FSDPAmpPrecision"),
         ("bf16", "auto", "bf16-mixed", "bf16-mixed: AmpPrecision, bf16 autocast"),
+        ("bf16", "deepspeed_stage_2", "bf16-mixed", "bf16-mixed: Lightning's DeepSpeedPrecision"),
+        ("16-mixed", "DeepSpeedStrategy", "16-mixed", "refused under DeepSpeed"),
         (32, "auto", "32-true", "32: float32 throughout"),
         (None, "auto", "32-true", "32: float32 throughout"),
         ("bf16-true", "auto", "bf16-true", "bf16-true: as Lightning runs it"),
