@@ -200,6 +200,9 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     lines["tf32"] = _tf32_line(config.matmul.tf32, c.on_cpu)
     _add_memory(plan, model, data, c, precision)
     lines["keeps"] = _keeping_line(trainer, data, config)
+    if config.seeds:
+        numbers = ", ".join(map(str, config.seeds))
+        lines["seeds"] = f"{len(config.seeds)} runs like this one, one after the other: {numbers}"
     facts = Facts(
         on_cpu=c.on_cpu,
         is_mini=model.backbone.name.startswith("built-in mini"),
