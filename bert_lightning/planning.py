@@ -105,6 +105,21 @@ def count_steps(
     return Steps(int(used), an_epoch, in_epochs, 0 if is_empty else min(limits, default=0))
 
 
+def run_steps(trainer: Any) -> str:
+    """Return the optimizer steps of a fit that begins, and what they are made of, as a line.
+
+    Args:
+        trainer: At the start of training, where it knows its batches.
+    """
+    _, max_epochs, max_steps = _limits(trainer)
+    windows, done = trainer.accumulate_grad_batches, trainer.global_step
+    steps = count_steps(trainer.num_training_batches, 1.0, windows, max_epochs, max_steps)
+    made_of = f" = {_epochs(max_epochs)} × {steps.an_epoch:,}"
+    if steps.total != steps.in_epochs:
+        made_of = f" (trainer.max_steps), {steps.an_epoch:,} an epoch"
+    return f"{steps.total:,}{made_of}" + (f"; {done:,} done" if done else "")
+
+
 def device_path(
     asked: Any, on_cpu: bool, strategy: str, amp: AmpSettings, plugins: Any = None
 ) -> tuple[str, str]:
@@ -254,11 +269,15 @@ def _steps_line(steps: Steps, windows: int, batches: int, max_epochs: int | None
     of = f" of {batches:,}" if steps.batches != batches else ""
     short = steps.batches % windows
     window = f", the last one of {short}" if short and windows > 1 else ""
-    epochs = "" if max_epochs in (None, -1) else f", {max_epochs} epochs"
+    epochs = "" if max_epochs in (None, -1) else f", {_epochs(max_epochs)}"
     return (
         f"{steps.an_epoch:,} an epoch ({steps.batches:,}{of} batches{window}){epochs},"
         f" {steps.total:,} in all"
     )
+
+
+def _epochs(count: int | None) -> str:
+    return f"{count} epoch{'' if count == 1 else 's'}"
 
 
 def _schedule(model: Any, warmup: int, total: int) -> tuple[dict[str, float], str]:
