@@ -447,6 +447,6 @@ def test_a_row_that_spoils_one_of_two_processes_is_named_once(
     )
     assert status == 1
     assert "first not finite, at step 3: output of bert.embeddings.word_embeddings;" in err
-    assert "rows 5 of train (锌锌锌)" in err
+    assert "rows 5 of train, counted from 0 (锌锌锌)" in err
     last = rows_of(tmp_path / "runs" / "1", "amp_last_steps.csv")
     assert [row["is_skipped"] for row in last] == ["True"] * 3
