@@ -210,7 +210,7 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
         f"{warmup:,} of {steps.total:,} steps (model.warmup_ratio {model.warmup_ratio:g})"
     )
     plan.numbers["rates"], lines["schedule"] = _schedule(model, warmup, steps.total)
-    lines["clipping"] = _clipping_line(config.trainer)
+    lines["clipping"] = _clipping_line(config.trainer, precision == "16-mixed")
     lines["precision"] = path
     lines["tf32"] = _tf32_line(config.matmul.tf32, c.on_cpu)
     _add_memory(plan, model, data, c, precision)
@@ -233,7 +233,12 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     if c.processes * windows > 1:
         one = count_steps(data.training_batches(1), limit, 1, max_epochs, max_steps)
         plan.warnings.append(_scaling_warning(model, data, c.processes * windows, steps, one))
-    plan.warnings += find_conflicts(config, c.typed, facts)
+    refused = {line.split(":")[0] for text in c.refusals for line in text.splitlines()}
+    plan.warnings += [
+        line
+        for line in find_conflicts(config, c.typed, facts)
+        if line.split()[0].rstrip(":") not in refused  # it needs no second line
+    ]
     return plan
 
 
@@ -288,17 +293,18 @@ def _schedule(model: Any, warmup: int, total: int) -> tuple[dict[str, float], st
     first, last = (peak * factor(step, warmup, total) for step in (0, total - 1))
     decay = f"; each layer × {model.layer_decay:g} of the one above" * (model.layer_decay != 1)
     return {"first": first, "peak": peak, "last": last}, (
-        f"{model.schedule}: {first:.3g} at step 1, {peak:.3g} at step {max(1, warmup):,},"
-        f" {last:.3g} at step {total:,}{decay}"
+        f"{model.schedule}: {first:.3g} at step 1,"
+        + f" {peak:.3g} at step {warmup:,}," * (1 < warmup < total)
+        + f" {last:.3g} at step {total:,}{decay}"
     )
 
 
-def _clipping_line(trainer: Any) -> str:
+def _clipping_line(trainer: Any, is_scaled: bool) -> str:
     value = trainer.gradient_clip_val
     if not value:
         return "none (trainer.gradient_clip_val)"
     kind = "each value" if trainer.gradient_clip_algorithm == "value" else "gradient norm"
-    return f"{kind} to {value:g}, after unscaling"
+    return f"{kind} to {value:g}" + ", after unscaling" * is_scaled
 
 
 def _tf32_line(tf32: bool, on_cpu: bool) -> str:
@@ -358,7 +364,8 @@ def _add_memory(plan: Plan, model: Any, data: Any, c: Circumstances, precision: 
     plan.lines["memory"] = (
         f"about {full.total:.2f} GiB a device at {size}, an estimate for GPUs: weights, gradients,"
         f" Adam {states:.2f}, activations {full.activations:.2f}, rest {full.rest:.2f}"
-        + (f"; {here.total:.2f} here, where the longest row has {longest}" * (here != full))
+        + f"; {here.total:.2f} at {longest}, the longest row of train"
+        * (here != full)
     )
 
 
