@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, WeightAveraging
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.precision import Precision
 
@@ -150,6 +150,8 @@ class Assembly:
         for callback in callbacks:
             if isinstance(callback, ModelCheckpoint) and "/" in (callback.filename or ""):
                 callback.auto_insert_metric_name = False  # or val/loss would make a folder
+            if isinstance(callback, WeightAveraging):
+                callback._use_buffers = False  # positions, which averaged as integers become others
         self.datamodule.expect_split(request.command)
         is_plan = request.command == "plan"
         return self._planning_trainer(callbacks) if is_plan else self._running_trainer(callbacks)

@@ -83,6 +83,7 @@ class NewsTrainer(Trainer):
         datamodule: LightningDataModule,
         ckpt_path: str | None = None,
         test_after_fit: bool = True,
+        seeds: list[int] | None = None,
         output: str | None = None,
     ) -> None:
         """Show what fit would run, with the same settings; train nothing.
@@ -92,6 +93,7 @@ class NewsTrainer(Trainer):
             datamodule: Its data.
             ckpt_path: Checkpoint to go on from: last, best, a run folder or a .ckpt file.
             test_after_fit: As in fit.
+            seeds: As in fit; the plan is that of each of them.
             output: A .json file for the plan; the only file that is written.
 
         Raises:
