@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ from bert_lightning.decisions import decide_once, decided, is_first_process
 from bert_lightning.devices import process_count, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.execution import choose_execution
+from bert_lightning.find_batch import Found, find_batch
 from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.notices import is_about_settings
 from bert_lightning.planning import Circumstances
@@ -188,6 +190,8 @@ class Assembly:
         chosen = choose_execution(self.model.execution, trainer, self.model)
         banner["execution"] = chosen.line
         if request.command == "fit":
+            if self.parts.find_batch.enabled:
+                banner["search"] = self._settle_batch(trainer)
             banner["batch"] = batch_line(
                 self.datamodule.batch_size,
                 trainer.world_size,
@@ -198,6 +202,27 @@ class Assembly:
         for name, text in banner.items():
             request.console.say(f"{name:<9} {text}")
         return trainer
+
+    def _settle_batch(self, trainer: Any) -> str:
+        """Give the run the largest batch that fits, and return what to say of it.
+
+        It is written down as if it had been typed, so that a run that goes on has the same.
+        """
+        model, data = self.model, self.datamodule
+        if self.request.checkpoint:
+            return f"none: the run goes on with its own {data.batch_size} rows a batch"
+
+        def search() -> str:
+            make, memory_gib = self.make_trainer, self.parts.find_batch.memory_gib
+            return json.dumps(find_batch(trainer, model, data, make, memory_gib))
+
+        found = Found(*json.loads(decide_once("BATCH", search)))
+        data.batch_size, trainer.accumulate_grad_batches = found.rows, found.windows
+        for run in [callback for callback in trainer.callbacks if isinstance(callback, RunFolder)]:
+            run.change("data", batch_size=found.rows)
+            run.change("trainer", accumulate_grad_batches=found.windows)
+            run.change("find_batch", enabled=False)
+        return found.line
 
     def _planning_trainer(self, callbacks: list[Callback]) -> Any:
         """Return fit's trainer without what writes, or one that fits here if fit is refused."""

@@ -310,6 +310,12 @@ class THUCNewsDataModule(LightningDataModule):
         """Return the batches of an epoch on each of some processes; call setup first."""
         return len(self._sampler(self._rows["train"].lengths, shuffle=True, world_size=processes))
 
+    @property
+    def longest_input(self) -> int:
+        """Padded length of the longest training row, in pieces; call setup first."""
+        longest, multiple = int(self._rows["train"].lengths.max()), self.pad_to_multiple_of
+        return min(self.max_length, -(-longest // multiple) * multiple)
+
     def inspection(self, tokenizer: Any) -> Inspection:
         """Return what is in the files and what is wrong with it; nothing is left out.
 

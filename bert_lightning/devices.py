@@ -9,6 +9,8 @@ import socket
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.accelerators import AcceleratorRegistry
 from lightning.pytorch.strategies import FSDPStrategy, StrategyRegistry
 
@@ -40,6 +42,13 @@ def process_count(accelerator: Any, devices: Any, nodes: int) -> int:
     else:
         own = len(parts)
     return max(1, own) * nodes
+
+
+def is_one_of_many() -> bool:
+    """Tell whether torchrun or srun started this process beside others."""
+    if TorchElasticEnvironment.detect():
+        return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return SLURMEnvironment.detect() and int(os.environ["SLURM_NTASKS"]) > 1
 
 
 def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:

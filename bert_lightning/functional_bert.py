@@ -138,6 +138,12 @@ def product_parameters(network: Any) -> set[nn.Parameter]:
     return {parameter for module in modules for parameter in module.parameters()}
 
 
+def is_checkpointed(network: Any) -> bool:
+    """Tell whether layers are computed again in the backward pass."""
+    names = ("is_activation_checkpointing", "is_gradient_checkpointing")  # from 5.24 on, and before
+    return bool(getattr(network, next(name for name in names if hasattr(type(network), name))))
+
+
 def shape_of(network: Any, dtype: torch.dtype) -> Shape:
     """Read heads, dropouts and the like from a BertForSequenceClassification."""
     layer = network.bert.encoder.layer[0]
@@ -149,7 +155,7 @@ def shape_of(network: Any, dtype: torch.dtype) -> Shape:
         attention_dropout=layer.attention.self.dropout.p,
         head_dropout=network.dropout.p,
         dtype=dtype,
-        checkpointed=bool(network.is_gradient_checkpointing),
+        checkpointed=is_checkpointed(network),
     )
 
 

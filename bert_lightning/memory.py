@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from bert_lightning.functional_bert import is_checkpointed
+
 GIB = 2**30
 REST_GIB = 0.29  # measured: workspaces of the libraries, temporaries of clipping and optimizer
 
@@ -80,4 +82,32 @@ def training_memory(
         adam=8 * trained / shards / GIB,
         activations=positions * kept / GIB,
         rest=REST_GIB,
+    )
+
+
+def memory_of(
+    network: Any, positions: int, *, is_mixed: bool, shards: int = 1, buckets: bool = False
+) -> Memory:
+    """Estimate the peak of one step of a network.
+
+    Args:
+        network: A BertForSequenceClassification.
+        positions: Rows × padded length of a batch on one device.
+        is_mixed: Whether products are computed in 16 bits.
+        shards: Devices that share weights, gradients and moments.
+        buckets: Whether DDP keeps a second copy of the gradients.
+    """
+    parameters = list(network.parameters())
+    layers = network.bert.encoder.layer
+    frozen = [not any(p.requires_grad for p in layer.parameters()) for layer in layers]
+    return training_memory(
+        network.config,
+        sum(p.numel() for p in parameters),
+        sum(p.numel() for p in parameters if p.requires_grad),
+        positions,
+        is_mixed=is_mixed,
+        is_checkpointed=is_checkpointed(network),
+        frozen_layers=sum(frozen),
+        shards=shards,
+        buckets=buckets,
     )

@@ -17,7 +17,8 @@ from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.conflicts import Facts, find_conflicts
 from bert_lightning.console import Console
 from bert_lightning.errors import BertLightningError
-from bert_lightning.memory import Memory, training_memory
+from bert_lightning.find_batch import plan_line
+from bert_lightning.memory import Memory, memory_of
 from bert_lightning.optim import SCHEDULES
 from bert_lightning.plugins import named_precision
 from bert_lightning.precision import MIXED, effective_precision
@@ -201,6 +202,8 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
             f"up to {data.tokens_per_batch:,} positions × {c.processes} × {windows} accumulated,"
             f" on average {mean:.1f} rows a step, {c.strategy}"
         )
+    if config.find_batch.enabled and not c.checkpoint:
+        lines["search"] = plan_line(config.find_batch, data.batch_size, windows)
     lines["steps"] = _steps_line(steps, windows, batches, max_epochs)
     if c.checkpoint:
         done = int(read_checkpoint(c.checkpoint)["global_step"])
@@ -340,9 +343,7 @@ def _scaling_warning(model: Any, data: Any, factor: int, steps: Steps, one: Step
 
 def _add_memory(plan: Plan, model: Any, data: Any, c: Circumstances, precision: str) -> None:
     """Add the line of memory; for mixed precision that a CPU does not run that of a GPU, too."""
-    longest = int(data.rows("train").lengths.max())
-    multiple = data.pad_to_multiple_of
-    longest = min(data.max_length, -(-longest // multiple) * multiple)
+    longest = data.longest_input
 
     def estimate(width: int, name: str) -> Memory:
         positions = data.tokens_per_batch or data.batch_size * width
@@ -370,20 +371,13 @@ def _add_memory(plan: Plan, model: Any, data: Any, c: Circumstances, precision: 
 
 
 def _memory(model: Any, positions: int, c: Circumstances, name: str) -> Memory:
-    parameters = list(model.network.parameters())
-    layers = model.network.bert.encoder.layer
     strategy = c.strategy.lower()
     settings = getattr(c.config.trainer.strategy, "init_args", None) or {}
     is_view = bool(settings.get("gradient_as_bucket_view"))
-    frozen = [not any(p.requires_grad for p in layer.parameters()) for layer in layers]
-    return training_memory(
-        model.network.config,
-        sum(p.numel() for p in parameters),
-        sum(p.numel() for p in parameters if p.requires_grad),
+    return memory_of(
+        model.network,
         positions,
         is_mixed=name in ("16-mixed", "bf16-mixed"),
-        is_checkpointed=bool(c.config.model.gradient_checkpointing),
-        frozen_layers=sum(frozen),
         shards=c.processes if "fsdp" in strategy else 1,
         buckets=c.processes > 1 and "fsdp" not in strategy and not is_view,
     )

@@ -19,11 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-
 from bert_lightning.console import Console
 from bert_lightning.decisions import without_decisions
+from bert_lightning.devices import is_one_of_many
 from bert_lightning.errors import ConfigError
 from bert_lightning.metrics import SCORES
 from bert_lightning.runs import FOLDER_VARIABLE, seed_folder
@@ -73,7 +71,7 @@ def check_seeds(seeds: Sequence[int], trainer: Any) -> None:
         problems.append(
             "seeds: expected runs that are kept – found trainer.fast_dev_run, which writes nothing"
         )
-    if trainer.num_nodes > 1 or _is_one_of_many():
+    if trainer.num_nodes > 1 or is_one_of_many():
         problems.append(
             "seeds: expected one command that starts its own processes – found one of several, as"
             " torchrun, srun or trainer.num_nodes start them\nstart one command a seed there, with"
@@ -81,12 +79,6 @@ def check_seeds(seeds: Sequence[int], trainer: Any) -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
-
-
-def _is_one_of_many() -> bool:
-    if TorchElasticEnvironment.detect():
-        return int(os.environ.get("WORLD_SIZE", "1")) > 1
-    return SLURMEnvironment.detect() and int(os.environ["SLURM_NTASKS"]) > 1
 
 
 def run_seeds(args: Sequence[str], seeds: Sequence[int], folder: Path, console: Console) -> int:

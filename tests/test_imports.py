@@ -57,7 +57,7 @@ ORDER = (
     "captured",
     "precision plugins devices compatibility decisions console arguments loggers banner notices "
     "memory",
-    "conflicts seeds",
+    "conflicts seeds find_batch",
     "planning",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
@@ -55,6 +56,11 @@ class RunFolder(Callback):
     def report(self) -> Path:
         """Folder of the run's report."""
         return self.path / "report"
+
+    def change(self, group: str, **values: Any) -> None:
+        """Put what was found before the run began in place of the settings of a group."""
+        self.settings[group].update(values)
+        self.config_yaml = yaml.safe_dump(self.settings, sort_keys=False, allow_unicode=True)
 
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

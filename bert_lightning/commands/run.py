@@ -36,6 +36,7 @@ from bert_lightning.datamodule import THUCNewsDataModule
 from bert_lightning.decisions import decide_once
 from bert_lightning.devices import check_devices, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.find_batch import FindBatchSettings, check_search
 from bert_lightning.module import BertClassifier
 from bert_lightning.notices import quieten
 from bert_lightning.plugins import (
@@ -123,6 +124,7 @@ class NewsCLI(LightningCLI):
         )
         parser.add_class_arguments(AmpSettings, "amp")
         parser.add_class_arguments(MatmulSettings, "matmul")
+        parser.add_class_arguments(FindBatchSettings, "find_batch")
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
         parser.link_arguments("data.label_names", "model.class_names", apply_on="instantiate")
         parser.link_arguments("data.loss_weights", "model.class_weights", apply_on="instantiate")
@@ -187,6 +189,8 @@ class NewsCLI(LightningCLI):
         on_cpu = runs_on_cpu(trainer.accelerator)
         self.request.check(check_precision, trainer.precision, on_cpu, strategy)
         self.request.check(check_plugin_device, trainer.plugins, on_cpu)
+        if self.request.is_training:
+            self.request.check(check_search, config, on_cpu)
         if self.request.is_training and config.seeds is not None:
             self.request.check(check_seeds, config.seeds, trainer)
             self.seeds = config.seeds if self.subcommand == "fit" else []
