@@ -17,7 +17,7 @@ from bert_lightning.execution import DTYPES, Execution
 @pytest.fixture
 def classifier(tiny_bert_folder):
     def make(**settings):
-        return tiny_classifier(tiny_bert_folder, **settings)
+        return tiny_classifier(tiny_bert_folder, **{"execution": "auto", **settings})
 
     return make
 
