@@ -29,7 +29,7 @@ INSPECT_TASK = "Show what is in a data set and what is wrong with it."
 CONFIG_FLAGS = ("--config", "-c")
 COMMAND_KEYS = {  # in files
     "test_after_fit": ("fit", "plan"),
-    "seeds": ("fit",),
+    "seeds": ("fit", "plan"),
     "output": ("predict",),
 }
 OBJECT_KEYS = {
@@ -38,7 +38,7 @@ OBJECT_KEYS = {
     "trainer.logger": ("true", "false", "a list of mappings"),
     "trainer.plugins": ("null", "a list of mappings"),
 }
-GROUPS = ("trainer", "model", "data")
+GROUPS = ("trainer", "model", "data", "amp", "matmul")
 DERIVED_KEYS = {
     "model.class_names": "the names come from the data; to set them use data.class_names",
     "model.class_weights": "the model takes them from data.class_weights",
@@ -263,6 +263,8 @@ def _explain_value(key: str, reason: str) -> str:
     kinds = re.findall(r"(?<!Given value type: )<class '(?:[\w.]+\.)?(\w+)'>", reason)
     if key in OBJECT_KEYS:
         choices, kinds = [*OBJECT_KEYS[key], "a mapping with class_path and init_args"], []
+    if key == "seeds":
+        choices, kinds = ["null", "whole numbers in brackets, such as [1,2,3]"], []
     expected = ", ".join(dict.fromkeys([*choices, *kinds]))
     if not found or not expected:
         return f"{key}: {reason.strip()}"

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, WeightAveraging
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.precision import Precision
 
@@ -38,6 +38,7 @@ from bert_lightning.console import Console
 from bert_lightning.decisions import decide_once, decided, is_first_process
 from bert_lightning.devices import process_count, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.execution import choose_execution
 from bert_lightning.find_batch import Found, find_batch
 from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.notices import is_about_settings
@@ -151,6 +152,8 @@ class Assembly:
         for callback in callbacks:
             if isinstance(callback, ModelCheckpoint) and "/" in (callback.filename or ""):
                 callback.auto_insert_metric_name = False  # or val/loss would make a folder
+            if isinstance(callback, WeightAveraging):
+                callback._use_buffers = False  # positions, which averaged as integers become others
         self.datamodule.expect_split(request.command)
         is_plan = request.command == "plan"
         return self._planning_trainer(callbacks) if is_plan else self._running_trainer(callbacks)
@@ -184,6 +187,8 @@ class Assembly:
             callbacks=[*own_callbacks, *callbacks],
             enable_checkpointing=bool(folder) and self._keeps_checkpoints(),
         )
+        chosen = choose_execution(self.model.execution, trainer, self.model)
+        banner["execution"] = chosen.line
         if request.command == "fit":
             if self.parts.find_batch.enabled:
                 banner["search"] = self._settle_batch(trainer)

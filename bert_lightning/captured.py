@@ -82,6 +82,7 @@ class Studio:
         finally:
             gc.enable()
         torch.cuda.current_stream().wait_stream(self._stream)
+        torch.cuda.empty_cache()  # what the run before the recording took lies outside the pool
         self.graphs += 1
         self.seconds += time.perf_counter() - started
         return graph
@@ -148,6 +149,7 @@ class CapturedTraining:
         optimizer: Over its parameters.
         dtype: Type of the products.
         row_losses: Logits and labels → loss of each row; 0 where the label is to be ignored.
+        studio: Where graphs are recorded.
         full_batch: Rows of a full batch.
         filled: Rows that a shorter batch is filled up to.
         windows: Batches a step.
@@ -165,6 +167,7 @@ class CapturedTraining:
         optimizer: FlatAdamW,
         dtype: torch.dtype,
         row_losses: RowLosses,
+        studio: Studio,
         *,
         full_batch: int,
         filled: int,
@@ -178,6 +181,7 @@ class CapturedTraining:
     ) -> None:
         self.optimizer = optimizer
         self.row_losses = row_losses
+        self.studio = studio
         self.full = full_batch
         self.filled = filled
         self.windows = windows
@@ -191,7 +195,6 @@ class CapturedTraining:
         self._leaves: list[Tensor] = []
         self.weights = weights_of(network, self._leaf)
         self.device = self.weights.embeddings[0].device
-        self.studio = Studio(self.device)
         self._loss = torch.zeros((), device=self.device)
         self._rows = torch.zeros((), device=self.device)
         self._found_inf = torch.zeros((), device=self.device)
@@ -199,6 +202,7 @@ class CapturedTraining:
         self.rate = torch.zeros((), device=self.device)
         self._shapes: dict[tuple[int, int, bool], tuple[Inputs, Recording]] = {}
         self._update = Recording(self._step, self.studio)
+        optimizer.refresh()
         if scaler is not None:
             scaler.scale(self._loss)  # makes its tensors
 
@@ -212,10 +216,14 @@ class CapturedTraining:
         self._gradients.append(self.optimizer.gradients_of(parameters))
         return leaf
 
-    @property
-    def recorded_shapes(self) -> list[tuple[int, int]]:
-        """Rows and length of each shape that is replayed."""
-        return sorted({key[:2] for key, (_, work) in self._shapes.items() if work.is_recorded})
+    def summary(self) -> dict[str, Any]:
+        """Return graphs, seconds to record them, and the rows and lengths that are replayed."""
+        shapes = {key[:2] for key, (_, work) in self._shapes.items() if work.is_recorded}
+        return {
+            "graphs": self.studio.graphs,
+            "seconds": round(self.studio.seconds, 2),
+            "shapes": sorted(shapes),
+        }
 
     def run(self, batch: Batch, is_first: bool) -> None:
         """Add the gradients of a batch to those of the step, or begin a step.
@@ -300,16 +308,19 @@ class CapturedForward:
         network: A BertForSequenceClassification on the device; its weights are read at each call.
         dtype: Type of the products.
         longest: Most pieces a row.
+        studio: Where graphs are recorded.
         compiled: Whether to compile.
     """
 
-    def __init__(self, network: Any, dtype: torch.dtype, longest: int, compiled: bool) -> None:
+    def __init__(
+        self, network: Any, dtype: torch.dtype, longest: int, studio: Studio, compiled: bool
+    ) -> None:
         self.forward = FunctionalBert(shape_of(network, dtype), compiled)
         self.longest = longest
         self.filled = 0
         self.weights = weights_of(network)
         self.device = self.weights.embeddings[0].device
-        self.studio = Studio(self.device)
+        self.studio = studio
         self._shapes: dict[tuple[int, int], tuple[Inputs, Tensor, Recording]] = {}
 
     @torch.no_grad()

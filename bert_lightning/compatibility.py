@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from lightning.pytorch.callbacks import WeightAveraging
+
 from bert_lightning.errors import ConfigError
 from bert_lightning.metrics import LOGGED_NAMES
 
@@ -41,6 +44,7 @@ def check_settings(
             problems.append(f"trainer.{key}: expected 1 or more – found {trainer[key]}")
     if is_fit:
         problems += [line for callback in callbacks for line in _monitor_problems(callback)]
+        problems += [line for callback in callbacks for line in _average_problems(callback)]
     if is_fit and trainer.max_epochs in (None, -1) and trainer.max_steps == -1:
         problems.append(
             "trainer.max_epochs: expected a number, since the learning rate falls to 0 over the run"
@@ -60,4 +64,15 @@ def _monitor_problems(callback: Any) -> list[str]:
     return [
         f"trainer.callbacks: expected {type(callback).__name__} to monitor one of"
         f" {', '.join(logged)} – found {monitor!r}\ndid you mean {near}?"
+    ]
+
+
+def _average_problems(callback: Any) -> list[str]:
+    """Find an average on a device that is not there, which would come up as torch's failure."""
+    device = callback._device if isinstance(callback, WeightAveraging) else None
+    if device is None or str(device).startswith("cpu") or torch.accelerator.is_available():
+        return []
+    return [
+        f"trainer.callbacks: expected {type(callback).__name__} to average on a device of this"
+        f" machine – found device {device}, and no GPU\nleave its device out"
     ]

@@ -154,7 +154,8 @@ def _of_batches(config: Any, typed: Mapping[str, Any], facts: Facts) -> Iterator
 def _of_devices(config: Any, facts: Facts) -> Iterator[str]:
     if facts.processes == 1 and facts.strategy.lower().startswith(("ddp", "fsdp")):
         yield f"trainer.strategy {facts.strategy}: nothing to share out on one device"
-    if facts.processes > 1 and facts.on_cpu:
+    needs_gpus = any(name in facts.strategy.lower() for name in ("fsdp", "deepspeed"))
+    if facts.processes > 1 and facts.on_cpu and not needs_gpus:
         yield (
             f"trainer.devices {config.trainer.devices}: {facts.processes} processes share the cores"
             " of one CPU, which one process uses as well; meant for trying DDP out"

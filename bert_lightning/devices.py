@@ -72,7 +72,7 @@ def check_devices(accelerator: Any, devices: Any, strategy: Any) -> None:
     if accelerator in ("gpu", "cuda") and not gpus and not torch.accelerator.is_available():
         problems.append(
             f"trainer.accelerator: expected a GPU for {accelerator!r}, trainer.devices {devices}"
-            " – found 0 GPUs on this machine"
+            " – found 0 GPUs on this machine\ntake --trainer.accelerator cpu --trainer.devices 1"
         )
     elif on_cpu:
         problems += _cpu_problems(devices)
@@ -103,9 +103,10 @@ def _cpu_problems(devices: Any) -> list[str]:
     most = max(2, os.cpu_count() or 1)
     if devices == "auto" or (str(devices).isdigit() and 1 <= int(devices) <= most):
         return []
+    where = "this CPU" if torch.accelerator.is_available() else "this machine, which has no GPU"
     return [
-        f"trainer.devices: expected a number of processes from 1 to {most} on this CPU"
-        f" – found {devices!r}"
+        f"trainer.devices: expected a number of processes from 1 to {most} on {where} – found"
+        f" {devices}\ntake --trainer.devices {most} or fewer"
     ]
 
 

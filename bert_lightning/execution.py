@@ -43,6 +43,11 @@ class Execution(NamedTuple):
     dtype: torch.dtype = torch.float32
     reason: str = ""
 
+    @property
+    def line(self) -> str:
+        """Say what was chosen, and why not a faster one."""
+        return f"{self.name} – {self.reason}" if self.reason else self.name
+
 
 def choose_execution(asked: Asked, trainer: Any, model: Any) -> Execution:
     """Return how a run is executed.

@@ -223,6 +223,11 @@ class FlatAdamW(AdamW):
             if segment.used is not segment.weights:
                 segment.used.copy_(segment.weights)
 
+    def release(self) -> None:
+        """Give back the memory, after the last step."""
+        self._segments.clear()
+        self._place.clear()
+
     def gradient_norm(self) -> Tensor:
         """Return the length of all gradients as they are, float32."""
         norms = [

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bert_lightning.backbone import build_network, resolve_backbone, tokenizer_files
-from bert_lightning.captured import CapturedForward, CapturedTraining
+from bert_lightning.captured import CapturedForward, CapturedTraining, Studio
 from bert_lightning.checkpoint import FORMAT_VERSION
 from bert_lightning.data.encoding import IGNORED_LABEL, Batch
 from bert_lightning.errors import CheckpointError, ConfigError, TrainingError
@@ -58,7 +58,7 @@ class BertClassifier(LightningModule):
             data.class_weights. The loss is still divided by the number of rows.
         gradient_checkpointing: Compute each layer again in the backward pass instead of keeping its
             values: less memory, more time.
-        fused_optimizer: The whole update in one kernel; null takes it on CUDA.
+        fused_optimizer: The whole update in one kernel; null takes it on CUDA and on a CPU.
         execution: How work gets to the GPU: ``eager`` launches each kernel, ``compiled`` makes
             fewer and larger ones, ``captured`` also replays a whole training step as CUDA graphs;
             ``auto`` takes the fastest that is right for device, strategy and callbacks.
@@ -114,6 +114,7 @@ class BertClassifier(LightningModule):
         self.chosen = Execution("eager")
         self._training: CapturedTraining | None = None
         self._evaluation: CapturedForward | None = None
+        self._captured: dict[str, Any] | None = None  # summary of the training that has ended
         self._compiled: FunctionalBert | None = None
         self._logged: dict[str, Any] = {}
         self._window: list[tuple[Tensor, int]] = []  # loss and rows of each batch of the step
@@ -133,13 +134,26 @@ class BertClassifier(LightningModule):
     def setup(self, stage: str) -> None:
         """Choose how work gets to the device."""
         self.chosen = choose_execution(self.execution, self.trainer, self)
+        self._studio = Studio(self.trainer.strategy.root_device)
         self._compiled = None
         if self.chosen.name == "compiled":
             self._compiled = FunctionalBert(shape_of(self.network, self.chosen.dtype), True)
 
     def teardown(self, stage: str) -> None:
         """Give back what graphs hold on the device."""
+        if self._training is not None:
+            self._captured = self._training.summary()
+            self._training.optimizer.release()
         self._training = self._evaluation = None
+
+    def execution_summary(self) -> dict[str, Any]:
+        """Return what the report says of the way that work got to the device."""
+        captured = self._training.summary() if self._training else self._captured
+        return {
+            "chosen": self.chosen.line,
+            "compiled_parts": torch._dynamo.utils.counters["stats"]["unique_graphs"],
+            "captured": captured,
+        }
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return logits, shape (B, C), for int64 ids and mask of shape (B, T)."""
@@ -216,6 +230,7 @@ class BertClassifier(LightningModule):
             optimizer,
             self.chosen.dtype,
             self.losses,
+            self._studio,
             full_batch=full_batch,
             filled=1 if varied else full_batch,
             windows=trainer.accumulate_grad_batches,
@@ -308,7 +323,11 @@ class BertClassifier(LightningModule):
             logits: Tensor = self(batch["input_ids"], batch["attention_mask"])
             return logits.float()
         self._evaluation = self._evaluation or CapturedForward(
-            self.network, self.chosen.dtype, self.max_positions, self.chosen.compiles
+            self.network,
+            self.chosen.dtype,
+            self.max_positions,
+            self._studio,
+            self.chosen.compiles,
         )
         return self._evaluation(batch)
 

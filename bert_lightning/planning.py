@@ -106,6 +106,21 @@ def count_steps(
     return Steps(int(used), an_epoch, in_epochs, 0 if is_empty else min(limits, default=0))
 
 
+def run_steps(trainer: Any) -> str:
+    """Return the optimizer steps of a fit that begins, and what they are made of, as a line.
+
+    Args:
+        trainer: At the start of training, where it knows its batches.
+    """
+    _, max_epochs, max_steps = _limits(trainer)
+    windows, done = trainer.accumulate_grad_batches, trainer.global_step
+    steps = count_steps(trainer.num_training_batches, 1.0, windows, max_epochs, max_steps)
+    made_of = f" = {_epochs(max_epochs)} × {steps.an_epoch:,}"
+    if steps.total != steps.in_epochs:
+        made_of = f" (trainer.max_steps), {steps.an_epoch:,} an epoch"
+    return f"{steps.total:,}{made_of}" + (f"; {done:,} done" if done else "")
+
+
 def device_path(
     asked: Any, on_cpu: bool, strategy: str, amp: AmpSettings, plugins: Any = None
 ) -> tuple[str, str]:
@@ -129,6 +144,8 @@ def device_path(
         plugin = f"{kind} of trainer.plugins"
         if not is_own:
             return name, f"{name}: {plugin}, as it is"
+    elif "deepspeed" in strategy.lower() and name in ("16-mixed", "bf16-mixed"):
+        return name, _deepspeed_path(name)
     if name == "16-mixed":
         return name, (
             f"16-mixed: {plugin}, fp16 autocast, float32 weights; loss scale from"
@@ -141,6 +158,12 @@ def device_path(
     if name == "32-true":
         return name, "32: float32 throughout, no autocast, no loss scale"
     return name, f"{name}: as Lightning runs it, no loss scale of this project"
+
+
+def _deepspeed_path(name: str) -> str:
+    if name == "16-mixed":
+        return "16-mixed: refused under DeepSpeed, which scales by its own configuration"
+    return f"{name}: Lightning's DeepSpeedPrecision, bf16 weights, float32 ones in the optimizer"
 
 
 def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances) -> Plan:
@@ -190,11 +213,14 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
         f"{warmup:,} of {steps.total:,} steps (model.warmup_ratio {model.warmup_ratio:g})"
     )
     plan.numbers["rates"], lines["schedule"] = _schedule(model, warmup, steps.total)
-    lines["clipping"] = _clipping_line(config.trainer)
+    lines["clipping"] = _clipping_line(config.trainer, precision == "16-mixed")
     lines["precision"] = path
     lines["tf32"] = _tf32_line(config.matmul.tf32, c.on_cpu)
     _add_memory(plan, model, data, c, precision)
     lines["keeps"] = _keeping_line(trainer, data, config)
+    if config.seeds:
+        numbers = ", ".join(map(str, config.seeds))
+        lines["seeds"] = f"{len(config.seeds)} runs like this one, one after the other: {numbers}"
     facts = Facts(
         on_cpu=c.on_cpu,
         is_mini=model.backbone.name.startswith("built-in mini"),
@@ -210,7 +236,12 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     if c.processes * windows > 1:
         one = count_steps(data.training_batches(1), limit, 1, max_epochs, max_steps)
         plan.warnings.append(_scaling_warning(model, data, c.processes * windows, steps, one))
-    plan.warnings += find_conflicts(config, c.typed, facts)
+    refused = {line.split(":")[0] for text in c.refusals for line in text.splitlines()}
+    plan.warnings += [
+        line
+        for line in find_conflicts(config, c.typed, facts)
+        if line.split()[0].rstrip(":") not in refused  # it needs no second line
+    ]
     return plan
 
 
@@ -246,11 +277,15 @@ def _steps_line(steps: Steps, windows: int, batches: int, max_epochs: int | None
     of = f" of {batches:,}" if steps.batches != batches else ""
     short = steps.batches % windows
     window = f", the last one of {short}" if short and windows > 1 else ""
-    epochs = "" if max_epochs in (None, -1) else f", {max_epochs} epochs"
+    epochs = "" if max_epochs in (None, -1) else f", {_epochs(max_epochs)}"
     return (
         f"{steps.an_epoch:,} an epoch ({steps.batches:,}{of} batches{window}){epochs},"
         f" {steps.total:,} in all"
     )
+
+
+def _epochs(count: int | None) -> str:
+    return f"{count} epoch{'' if count == 1 else 's'}"
 
 
 def _schedule(model: Any, warmup: int, total: int) -> tuple[dict[str, float], str]:
@@ -261,17 +296,18 @@ def _schedule(model: Any, warmup: int, total: int) -> tuple[dict[str, float], st
     first, last = (peak * factor(step, warmup, total) for step in (0, total - 1))
     decay = f"; each layer × {model.layer_decay:g} of the one above" * (model.layer_decay != 1)
     return {"first": first, "peak": peak, "last": last}, (
-        f"{model.schedule}: {first:.3g} at step 1, {peak:.3g} at step {max(1, warmup):,},"
-        f" {last:.3g} at step {total:,}{decay}"
+        f"{model.schedule}: {first:.3g} at step 1,"
+        + f" {peak:.3g} at step {warmup:,}," * (1 < warmup < total)
+        + f" {last:.3g} at step {total:,}{decay}"
     )
 
 
-def _clipping_line(trainer: Any) -> str:
+def _clipping_line(trainer: Any, is_scaled: bool) -> str:
     value = trainer.gradient_clip_val
     if not value:
         return "none (trainer.gradient_clip_val)"
     kind = "each value" if trainer.gradient_clip_algorithm == "value" else "gradient norm"
-    return f"{kind} to {value:g}, after unscaling"
+    return f"{kind} to {value:g}" + ", after unscaling" * is_scaled
 
 
 def _tf32_line(tf32: bool, on_cpu: bool) -> str:
@@ -329,7 +365,8 @@ def _add_memory(plan: Plan, model: Any, data: Any, c: Circumstances, precision: 
     plan.lines["memory"] = (
         f"about {full.total:.2f} GiB a device at {size}, an estimate for GPUs: weights, gradients,"
         f" Adam {states:.2f}, activations {full.activations:.2f}, rest {full.rest:.2f}"
-        + (f"; {here.total:.2f} here, where the longest row has {longest}" * (here != full))
+        + f"; {here.total:.2f} at {longest}, the longest row of train"
+        * (here != full)
     )
 
 

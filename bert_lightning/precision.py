@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.plugins.precision import Precision
-from lightning.pytorch.strategies import FSDPStrategy
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 
 from bert_lightning.amp import AmpPrecision, AmpSettings, FSDPAmpPrecision
 from bert_lightning.errors import ConfigError
@@ -107,7 +107,9 @@ def precision_plugin(
     if isinstance(strategy, FSDPStrategy) or str(strategy).startswith("fsdp"):
         name = {"32": "32-true", "None": "32-true"}.get(name, name)
         return FSDPAmpPrecision(name, settings)
-    if name not in ("16-mixed", "bf16-mixed") or "deepspeed" in type(strategy).__name__.lower():
+    if isinstance(strategy, DeepSpeedStrategy) or str(strategy).startswith("deepspeed"):
+        return None  # only Lightning's own steps through DeepSpeed's engine
+    if name not in ("16-mixed", "bf16-mixed"):
         return None
     if not on_cpu and not torch.cuda.is_available():
         return None  # an accelerator that Lightning knows better

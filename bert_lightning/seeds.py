@@ -101,23 +101,29 @@ def run_seeds(args: Sequence[str], seeds: Sequence[int], folder: Path, console: 
             console.say(f"{'seed':<9} {seed} ({number} of {len(seeds)}) in {run}")
             words = [*args, "--seeds", "null", "--seed_everything", str(seed)]
             status = process.run(words, run)
-            if process.stopped_by:
-                break
             if status:
                 failed[seed] = status
-                console.say(f"{'seed':<9} {seed} failed with status {status}")
+                console.say(f"{'seed':<9} {seed} {_end(status, process.stopped_by)}")
             else:
                 finished.append(seed)
-            if not run.is_dir():  # refused before it wrote anything
-                if number < len(seeds):
-                    console.say(f"{'seeds':<9} the others are not started: all are set alike")
+            if run.is_dir():
+                _write(folder, summary(folder, seeds, finished, failed))
+            elif number < len(seeds) and not process.stopped_by:  # refused before it wrote anything
+                console.say(f"{'seeds':<9} the others are not started: all are set alike")
                 break
-            _write(folder, summary(folder, seeds, finished, failed))
+            if process.stopped_by:
+                break
     for line in _lines(folder, seeds, finished):
         console.say(line)
     if process.stopped_by:
         return 128 + process.stopped_by
     return 0 if len(finished) == len(seeds) else 1
+
+
+def _end(status: int, signal_number: int) -> str:
+    if signal_number:
+        return f"stopped by {signal.Signals(signal_number).name}"
+    return f"failed with status {status}"
 
 
 class _SeedProcess:

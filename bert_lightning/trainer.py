@@ -14,6 +14,7 @@ from bert_lightning.callbacks.prediction_writer import PredictionWriter
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.errors import BertLightningError, ConfigError, TrainingError
+from bert_lightning.execution import choose_execution
 from bert_lightning.planning import Circumstances, later_refusals, make_plan
 
 
@@ -82,6 +83,7 @@ class NewsTrainer(Trainer):
         datamodule: LightningDataModule,
         ckpt_path: str | None = None,
         test_after_fit: bool = True,
+        seeds: list[int] | None = None,
         output: str | None = None,
     ) -> None:
         """Show what fit would run, with the same settings; train nothing.
@@ -91,6 +93,7 @@ class NewsTrainer(Trainer):
             datamodule: Its data.
             ckpt_path: Checkpoint to go on from: last, best, a run folder or a .ckpt file.
             test_after_fit: As in fit.
+            seeds: As in fit; the plan is that of each of them.
             output: A .json file for the plan; the only file that is written.
 
         Raises:
@@ -108,6 +111,10 @@ class NewsTrainer(Trainer):
             raise ConfigError("\n".join([*c.refusals, str(error)])) from error
         c.refusals += later_refusals(self, data, c.processes)
         plan = make_plan(self, classifier, data, c)
+        try:
+            plan.lines["execution"] = choose_execution(classifier.execution, self, classifier).line
+        except ConfigError as error:
+            c.refusals.append(str(error))
         for name, text in plan.lines.items():
             c.console.say(f"{name:<9} {text}")
         for text in plan.warnings:

@@ -11,9 +11,14 @@ from bert_lightning.module import BertClassifier
 
 
 def tiny_classifier(folder, **settings):
-    """Return a new model, the same each time."""
+    """Return a new model, the same each time; launched as it is, unless asked for otherwise."""
     torch.manual_seed(0)
-    defaults = {"dropout": 0.0, "learning_rate": 1e-3, "schedule": "constant"}
+    defaults = {
+        "dropout": 0.0,
+        "learning_rate": 1e-3,
+        "schedule": "constant",
+        "execution": "eager",
+    }
     return BertClassifier(str(folder), list(CORPUS_CLASSES), **{**defaults, **settings})
 
 

@@ -138,7 +138,12 @@ def test_a_planted_nan_is_found_and_named(classifier, tmp_path):
         "amp.max_consecutive_skips: expected at most 1 skipped steps in a row – found 2 up to step"
     )
     assert "at step 6: output of bert.embeddings.word_embeddings; rows 402, 403 of train" in text
-    assert "begin again with a lower --model.learning_rate" in text
+    assert "402, 403 of train, counted from 0 (" in text
+    assert text.splitlines()[-1] == (
+        "no checkpoint was written yet: begin again with a lower --amp.init_scale or"
+        " --model.learning_rate, without these rows, or with --trainer.precision bf16-mixed;"
+        f" {tmp_path / 'amp_last_steps.csv'} holds the last steps"
+    )
     lines = (tmp_path / "amp_last_steps.csv").read_text().splitlines()
     assert lines[0] == "step,loss_scale,gradient_norm,is_skipped,next_scale"
     assert [line.split(",")[3] for line in lines[1:]] == ["False"] * 4 + ["True"] * 2
@@ -178,6 +183,14 @@ def test_a_gradient_that_overflows_is_named(classifier):
         train(model, batches(4), AmpRecorder(None, Console()), settings=settings)
 
 
+def test_no_row_is_blamed_for_a_loss_scale_that_is_too_high_for_all(classifier):
+    settings = AmpSettings(init_scale=1e30, max_consecutive_skips=1)
+    with pytest.raises(TrainingError, match="; every row of the batch\n") as error:
+        train(classifier(), batches(4), AmpRecorder(None, Console()), settings=settings)
+    assert "these rows" not in str(error.value)
+    assert "a lower --amp.init_scale" in str(error.value)
+
+
 def test_a_run_at_the_floor_is_stopped_and_the_scale_is_never_below(classifier):
     settings = AmpSettings(init_scale=1024.0, min_scale=200.0)
     recorder = AmpRecorder(None, Console())
@@ -200,7 +213,7 @@ def test_a_checkpoint_is_only_recommended_where_there_is_one(classifier, tmp_pat
     if has_checkpoint:
         (tmp_path / "checkpoints").mkdir()
         (tmp_path / "checkpoints" / "last.ckpt").touch()
-        words = f"go on with --ckpt_path {tmp_path} and a lower"
+        words = f"go on with --ckpt_path {tmp_path} and a lower --model.learning_rate, or with"
     settings = AmpSettings(max_consecutive_skips=1)
     recorder = AmpRecorder(tmp_path, Console())
     with pytest.raises(TrainingError, match=words):

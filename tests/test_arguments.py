@@ -373,7 +373,9 @@ def test_what_is_wrong_inside_a_callback_is_named(tmp_path, refused, content, ex
     assert expected in error
 
 
-@pytest.mark.parametrize("content", ["trainer: 3", "trainer:", "data: news", "model: [1]"])
+@pytest.mark.parametrize(
+    "content", ["trainer: 3", "trainer:", "data: news", "model: [1]", "amp: 5", "amp:", "matmul:"]
+)
 def test_a_group_without_keys_is_refused(tmp_path, refused, content):
     error = refused("fit", "--config", _yaml(tmp_path, content + "\n"))
     assert f"error: {content.split(':')[0]}: expected keys below it" in error

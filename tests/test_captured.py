@@ -9,7 +9,7 @@ from scaled_runs import Poison, Rates, batches, tiny_classifier, train
 from bert_lightning import module as module_of_classifier
 from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
-from bert_lightning.captured import CapturedForward, rounded_length
+from bert_lightning.captured import CapturedForward, Studio, rounded_length
 from bert_lightning.console import Console
 from bert_lightning.execution import DTYPES, Execution
 
@@ -17,7 +17,7 @@ from bert_lightning.execution import DTYPES, Execution
 @pytest.fixture
 def classifier(tiny_bert_folder):
     def make(**settings):
-        return tiny_classifier(tiny_bert_folder, **settings)
+        return tiny_classifier(tiny_bert_folder, **{"execution": "auto", **settings})
 
     return make
 
@@ -134,7 +134,9 @@ class Saved(L.Callback):
 def test_logits_do_not_depend_on_rows_that_fill_a_batch_up(classifier):
     model = classifier()
     model.network.eval()
-    forward = CapturedForward(model.network, torch.float32, 512, compiled=False)
+    forward = CapturedForward(
+        model.network, torch.float32, 512, Studio(torch.device("cpu")), compiled=False
+    )
     data = batches(2, last=2)
     for batch in data:
         expected = model.network(

@@ -181,6 +181,10 @@ def test_each_conflict_is_one_line_that_begins_with_its_key(settings, facts, lin
     assert found.startswith(line)
 
 
+def test_a_strategy_that_needs_gpus_is_not_said_to_share_the_cpu():
+    assert not _found({"trainer.devices": 2}, {"on_cpu": True, "processes": 2, "strategy": "fsdp"})
+
+
 def test_a_batch_size_beside_a_token_budget_is_told_where_it_was_typed():
     budget = {"data.tokens_per_batch": 4096}
     assert _found(budget) == []

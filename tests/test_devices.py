@@ -28,7 +28,7 @@ def _refusal(*args):
     with pytest.raises(ConfigError, match=r"trainer\.") as caught:
         check_devices(*args)
     message = str(caught.value)
-    assert len(message.splitlines()) <= 3
+    assert len(message.splitlines()) <= 4  # two a fault
     assert len(message) < 300
     return message
 
@@ -74,7 +74,13 @@ def test_other_forms_give_one_short_message_on_a_cpu(machine, accelerator, devic
     machine(0, cores=4)
     message = _refusal(accelerator, devices, "auto")
     assert message.startswith("trainer.devices: expected a number of processes from 1 to 4")
-    assert message.endswith(f"found {devices!r}")
+    assert message.endswith(f"found {devices}\ntake --trainer.devices 4 or fewer")
+    assert "has no GPU" in message
+
+
+def test_a_gpu_that_is_there_is_not_denied_where_the_cpu_was_chosen(machine):
+    machine(2, cores=4)
+    assert "no GPU" not in _refusal("cpu", 9, "auto")
 
 
 @pytest.mark.parametrize("accelerator", ["gpu", "cuda"])
@@ -85,6 +91,7 @@ def test_a_gpu_that_is_not_there_is_refused_with_both_counts(machine, accelerato
     assert "trainer.accelerator" in message
     assert f"trainer.devices {devices}" in message
     assert "0 GPUs" in message
+    assert message.endswith("\ntake --trainer.accelerator cpu --trainer.devices 1")
 
 
 @pytest.mark.parametrize("accelerator", ["gpuu", "CPU0", ""])

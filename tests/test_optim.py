@@ -209,9 +209,10 @@ def test_the_gated_step_equals_the_plain_one_and_is_left_out_where_overflow_was_
     assert {float(state["step"]) for state in gated.state.values()} == {6.0}
 
 
-def test_a_step_that_was_skipped_does_not_move_the_rate():
-    optimizer, schedule = build_optimizer(_small(), 0.1, 0.01, 0.0, 4, scaled=True)
-    assert isinstance(optimizer, GatedAdamW)
+@pytest.mark.parametrize(("fused", "kind"), [(False, GatedAdamW), (None, torch.optim.AdamW)])
+def test_a_step_that_was_skipped_does_not_move_the_rate(fused, kind):
+    optimizer, schedule = build_optimizer(_small(), 0.1, 0.01, 0.0, 4, scaled=True, fused=fused)
+    assert type(optimizer) is kind
     rates = []
     for found in (0.0, 1.0, 1.0, 0.0):
         optimizer.found_inf = torch.tensor(found)
@@ -226,7 +227,10 @@ def test_a_step_that_was_skipped_does_not_move_the_rate():
 
 def _resumed(learning_rate=0.1, weight_decay=0.01, steps=4, given=(0.1, 0.01), **settings):
     """Return an optimizer and a schedule that were put back as after some steps."""
-    first, first_schedule = build_optimizer(_small(), learning_rate, weight_decay, 0.2, 10)
+    is_plain = settings.get("fused", True)  # the other form
+    first, first_schedule = build_optimizer(
+        _small(), learning_rate, weight_decay, 0.2, 10, fused=not is_plain
+    )
     for parameter in first.param_groups[0]["params"]:
         parameter.grad = torch.ones_like(parameter)
     _rates(first, first_schedule, steps)
@@ -249,13 +253,15 @@ def test_the_given_decay_counts_after_a_resume(stored, given):
     assert [group["weight_decay"] for group in optimizer.param_groups] == [given, 0.0]
 
 
-@pytest.mark.parametrize("settings", [{"fused": True}, {"scaled": True}, {}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"fused": True}, {"fused": False}, {"fused": False, "scaled": True}], ids=str
+)
 def test_a_run_goes_on_with_another_form_of_the_optimizer(settings):
     optimizer, schedule = _resumed(**settings)
     for parameter in optimizer.param_groups[0]["params"]:
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    assert optimizer.param_groups[0]["fused"] is settings.get("fused")
+    assert bool(optimizer.param_groups[0]["fused"]) is settings.get("fused", True)
     assert {float(state["step"]) for state in optimizer.state.values()} == {5.0}
     assert int(schedule.optimizer_steps) == 5
 

@@ -95,6 +95,14 @@ def test_the_rates_are_those_of_a_real_fit(small, planned, run_cli, tmp_path):
     assert plan["rates"]["last"] == pytest.approx(rates[-1], rel=1e-4)
 
 
+def test_the_peak_is_named_where_it_is_neither_the_first_nor_the_last_step(small, planned):
+    line = planned(*small, "--trainer.max_epochs", "1", "--model.warmup_ratio", "0.1")["lines"]
+    assert line["schedule"].count("2e-05 at") == 1
+    assert line["steps"] == "8 an epoch (8 batches), 1 epoch, 8 in all"
+    line = planned(*small, "--trainer.max_epochs", "1", "--model.warmup_ratio", "0.5")["lines"]
+    assert "2e-05 at step 4," in line["schedule"]
+
+
 # --- what is written --------------------------------------------------------------------------
 
 
@@ -236,6 +244,17 @@ def test_a_fault_of_the_model_comes_beside_those_of_the_machine(small, run_cli):
     assert "model.warmup_ratio" in err
 
 
+def test_a_key_that_is_refused_has_no_warning_as_well(small, run_cli):
+    words = ("--amp.init_scale", "0", "--amp.growth_factor", "3", "--trainer.devices", "64")
+    status, out, err = run_cli("plan", *small, *words)
+    assert status == 1
+    assert "amp.init_scale: expected" in err
+    assert "trainer.devices: expected" in err
+    warnings = [line for line in out.splitlines() if line.startswith("warning")]
+    assert not [line for line in warnings if "amp.init_scale" in line or "trainer.devices" in line]
+    assert [line for line in warnings if "amp.growth_factor 3: no effect" in line]
+
+
 def test_reasons_stand_in_the_file_too(small, planned):
     plan = planned(*small, "--trainer.accelerator", "gpu", status=1)
     assert plan["refusals"][0].startswith("trainer.accelerator")
@@ -261,6 +280,8 @@ def test_a_cpu_says_what_it_takes_and_what_a_gpu_would(small, run_cli, monkeypat
         (16, "auto", "16-mixed", "stop at 1 or after 15 skips in a row"),
         ("16-mixed", "fsdp", "16-mixed", "FSDPAmpPrecision"),
         ("bf16", "auto", "bf16-mixed", "bf16-mixed: AmpPrecision, bf16 autocast"),
+        ("bf16", "deepspeed_stage_2", "bf16-mixed", "bf16-mixed: Lightning's DeepSpeedPrecision"),
+        ("16-mixed", "DeepSpeedStrategy", "16-mixed", "refused under DeepSpeed"),
         (32, "auto", "32-true", "32: float32 throughout"),
         (None, "auto", "32-true", "32: float32 throughout"),
         ("bf16-true", "auto", "bf16-true", "bf16-true: as Lightning runs it"),
@@ -283,6 +304,13 @@ def test_memory_is_that_of_the_configured_length_and_of_the_rows_here(small, pla
     memory = plan["memory_gib"]
     assert memory["longest"] < memory["total"]
     assert "an estimate" in plan["lines"]["memory"]
+    assert ", the longest row of train" in plan["lines"]["memory"]
+
+
+def test_clipping_is_after_unscaling_where_there_is_a_scale(small, planned):
+    assert planned(*small)["lines"]["clipping"] == "gradient norm to 1"
+    words = ("--config", "amp.yaml", "--trainer.accelerator", "gpu")
+    assert planned(*small, *words, status=1)["lines"]["clipping"].endswith(", after unscaling")
 
 
 def test_memory_follows_frozen_layers_and_gradient_checkpointing(news_folder, planned):

@@ -1,5 +1,8 @@
+from unittest.mock import Mock
+
 import pytest
 import torch
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 
 from bert_lightning import precision
 from bert_lightning.amp import AmpPrecision, AmpSettings, FSDPAmpPrecision
@@ -107,6 +110,15 @@ def test_a_gpu_gets_the_scaled_plugin_with_its_settings(monkeypatch, asked):
 def test_fsdp_clips_by_our_plugin_in_any_precision(asked):
     plugin = precision_plugin(asked, False, "fsdp_cpu_offload", AmpSettings())
     assert isinstance(plugin, FSDPAmpPrecision)
+
+
+def test_a_strategy_that_is_an_object_counts_as_its_name_does(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for strategy in ("deepspeed_stage_2", Mock(spec=DeepSpeedStrategy)):
+        assert precision_plugin("bf16-mixed", False, strategy, AmpSettings()) is None
+    for strategy in ("fsdp", Mock(spec=FSDPStrategy)):
+        plugin = precision_plugin("bf16-mixed", False, strategy, AmpSettings())
+        assert isinstance(plugin, FSDPAmpPrecision)
 
 
 # --- what is refused --------------------------------------------------------------------------

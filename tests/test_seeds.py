@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from bert_lightning.console import Console
 from bert_lightning.errors import ConfigError
-from bert_lightning.seeds import check_seeds, summary
+from bert_lightning.seeds import check_seeds, run_seeds, summary
 
 REPO = Path(__file__).parent.parent
 CHILD_SECONDS = 120  # until a process has begun to train
@@ -93,6 +94,28 @@ def test_only_fit_knows_seeds_on_the_line_and_others_pass_them_over_in_yaml(run_
     assert "no such key" not in run_cli("test", "--config", "own.yaml").err
 
 
+@pytest.mark.parametrize("command", ["fit", "plan"])
+@pytest.mark.parametrize("value", ["1,2", "3,x", "7"])
+def test_seeds_without_brackets_are_told_how_to_write_them(run_cli, command, value):
+    result = run_cli(command, "--seeds", value)
+    assert result.status == 1
+    assert result.err == (
+        f"error: seeds: expected null, whole numbers in brackets, such as [1,2,3] – found {value}\n"
+    )
+
+
+def test_a_plan_takes_the_seeds_of_fit_and_refuses_what_fit_does(run_cli, quick, tmp_path):
+    status, out, err = run_cli("plan", *quick, "--seeds", "[1,2]")
+    assert status == 0, err
+    assert "seeds     2 runs like this one, one after the other: 1, 2" in out
+    words = ("--seeds", "[1,1]", "--trainer.accelerator", "gpu")
+    status, _, err = run_cli("plan", *quick, *words)
+    assert status == 1
+    assert "seeds: expected different whole numbers" in err
+    assert "trainer.accelerator: expected a GPU" in err
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("value", ["x", "[a]", "1.5"])
 def test_other_values_are_refused_with_the_key(run_cli, tmp_path, value):
     result = run_cli("fit", "--seeds", value)
@@ -134,6 +157,25 @@ def test_a_score_that_is_no_number_is_left_out_of_the_mean(tmp_path):
     assert content["scores"]["1"]["test/accuracy"] is None
     assert content["summary"]["val/accuracy"]["mean"] == 0.375
     json.dumps(content, allow_nan=False)
+
+
+# --- a signal ---------------------------------------------------------------------------------
+
+
+def test_a_seed_that_a_signal_ends_is_said_and_written(tmp_path, monkeypatch, capsys):
+    def run(self, args, folder):
+        seed = int(args[-1])
+        write_report(folder, [0.5], 0.5)
+        self.stopped_by = signal.SIGTERM if seed == 2 else 0
+        return 143 if seed == 2 else 0
+
+    monkeypatch.setattr("bert_lightning.seeds._SeedProcess.run", run)
+    assert run_seeds(["fit"], [1, 2, 3], tmp_path, Console()) == 128 + signal.SIGTERM
+    out = capsys.readouterr().out
+    assert "seed      2 stopped by SIGTERM\n" in out
+    assert "seed      3" not in out
+    content = json.loads((tmp_path / "seeds.json").read_text("utf-8"))
+    assert (content["finished"], content["failed"]) == ([1], {"2": 143})
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -197,47 +197,55 @@ class AmpRecorder(Callback):
         else:
             return
         self._say_event()
-        where = self._culprit(trainer, pl_module)
-        raise TrainingError(f"{expected} – found {found}\n{where}\n{self._way_on()}")
+        where, has_rows = self._culprit(trainer, pl_module)
+        raise TrainingError(f"{expected} – found {found}\n{where}\n{self._way_on(has_rows)}")
 
-    def _way_on(self) -> str:
-        ways = (
-            "a lower --model.learning_rate, without these rows, or with --trainer.precision"
-            " bf16-mixed"
-        )
+    def _way_on(self, has_rows: bool) -> str:
+        rows = ", without these rows" if has_rows else ""
+        ways = f"{rows}, or with --trainer.precision bf16-mixed"
+        if self.folder:
+            ways += f"; {self.folder / LAST_STEPS} holds the last steps"
         if self.folder is None or not (self.folder / CHECKPOINTS / LAST).is_file():
-            return f"no checkpoint was written yet: begin again with {ways}"
-        return (
+            return (
+                "no checkpoint was written yet: begin again with a lower --amp.init_scale or"
+                f" --model.learning_rate{ways}"
+            )
+        return (  # where the loss scale goes on, too, whatever amp.init_scale
             "weights and last checkpoint are those before: go on with --ckpt_path"
-            f" {self.folder} and {ways}"
+            f" {self.folder} and a lower --model.learning_rate{ways}"
         )
 
-    def _culprit(self, trainer: Trainer, pl_module: LightningModule) -> str:
-        """Run skipped batches once more, newest first, and say what was not finite."""
+    def _culprit(self, trainer: Trainer, pl_module: LightningModule) -> tuple[str, bool]:
+        """Run skipped batches once more, newest first.
+
+        Returns:
+            What was not finite, and whether single rows are to blame.
+        """
         if isinstance(trainer.strategy, FSDPStrategy):  # its processes run in step or not at all
-            return "where it began is not looked for under FSDP: take one device to find out"
+            return "where it began is not looked for under FSDP: take one device to find out", False
         scales = {number: step.loss_scale for number, step in self._last if step.is_skipped}
         skipped = [
             (number, batch) for number, w in self._batches for batch in w if number in scales
         ]
-        words = ""
+        found = None
         for number, batch in reversed(skipped[-3:]):
-            words = self._look_again(trainer, pl_module, number, batch, scales[number])
-            if words:
+            found = self._look_again(trainer, pl_module, number, batch, scales[number])
+            if found:
                 break
         if trainer.world_size > 1:
-            every: list[str] = [""] * trainer.world_size
-            dist.all_gather_object(every, words)
-            words = next((each for each in every if each), "")
+            every: list[Any] = [None] * trainer.world_size
+            dist.all_gather_object(every, found)
+            found = next((each for each in every if each), None)
         numbers = ", ".join(f"{number:,}" for number in list(scales)[-_SHOWN:])
-        return words or (
+        return found or (
             f"not finite at steps {numbers}, but finite when their batches were run once more:"
-            " overflow in a sum over rows or processes, or chance of dropout"
+            " overflow in a sum over rows or processes, or chance of dropout",
+            False,
         )
 
     def _look_again(
         self, trainer: Trainer, pl_module: LightningModule, number: int, batch: Any, scale: float
-    ) -> str:
+    ) -> tuple[str, bool] | None:
         module: Any = pl_module
 
         def row_losses() -> Any:
@@ -246,13 +254,15 @@ class AmpRecorder(Callback):
 
         finding = find_nonfinite(module.network, row_losses, scale)
         if finding is None:
-            return ""
+            return None
         rows = [int(batch["rows"][row]) for row in finding.rows]
-        shown = ", ".join(map(str, rows[:_SHOWN])) + (", …" if len(rows) > _SHOWN else "")
-        which = f"rows {shown} of train" if rows else "no row by itself"
-        if rows:
-            which += f" ({_text(module, batch['input_ids'][finding.rows[0]])})"
-        return f"first not finite, at step {number:,}: {finding.place}; {which}"
+        has_rows = 0 < len(rows) < max(2, len(batch["rows"]))  # all of a batch point at none
+        which = "every row of the batch" if rows else "no row by itself"
+        if has_rows:
+            shown = ", ".join(map(str, rows[:_SHOWN])) + (", …" if len(rows) > _SHOWN else "")
+            text = _text(module, batch["input_ids"][finding.rows[0]])
+            which = f"rows {shown} of train, counted from 0 ({text})"
+        return f"first not finite, at step {number:,}: {finding.place}; {which}", has_rows
 
     def _write_last_steps(self, trainer: Trainer) -> None:
         if self.folder is None or not trainer.is_global_zero or not self._last:

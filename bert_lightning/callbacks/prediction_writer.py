@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
 from typing_extensions import override
 
 from bert_lightning.console import Console
@@ -45,7 +47,7 @@ class PredictionWriter(Callback):
                 f" {self.output.absolute().parent}\nmake the folder first"
             )
         self._rows: list[np.ndarray[Any, Any]] = []
-        self._probabilities: list[np.ndarray[Any, Any]] = []
+        self._probabilities: list[Tensor] = []
 
     @override
     def on_predict_batch_end(
@@ -58,14 +60,14 @@ class PredictionWriter(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         self._rows.append(outputs["rows"])
-        self._probabilities.append(outputs["probabilities"].cpu().numpy())
+        self._probabilities.append(outputs["probabilities"])  # copied at the end: no wait a batch
 
     @override
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         names = list(pl_module.class_names)  # type: ignore[arg-type]
         own = (
             np.concatenate([*self._rows, np.empty(0, np.int64)]).astype(np.int64),
-            np.concatenate([*self._probabilities, np.empty((0, len(names)), np.float32)]),
+            torch.cat([torch.empty(0, len(names)), *self._on_host()]).numpy(),
         )
         gathered = [own]
         if dist.is_initialized():
@@ -78,6 +80,9 @@ class PredictionWriter(Callback):
                 probabilities[rows] = values
             self._write(records, names, probabilities)
             self._say_counts(trainer, records, np.isnan(probabilities).any(axis=1))
+
+    def _on_host(self) -> list[Tensor]:
+        return [torch.cat(self._probabilities).cpu()] if self._probabilities else []
 
     def _say_counts(self, trainer: Trainer, records: list[Record], is_left: Any) -> None:
         cut = trainer.datamodule.rows("predict").truncated  # type: ignore[attr-defined]

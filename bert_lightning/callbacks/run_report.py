@@ -13,6 +13,7 @@ import lightning
 import torch
 import transformers
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from typing_extensions import override
 
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
@@ -20,6 +21,9 @@ from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.console import Console
 from bert_lightning.metrics import SCORES
+from bert_lightning.planning import run_steps
+
+_SIGNAL = " Signaling Trainer to stop."  # at the end of Lightning's reasons
 
 
 class RunReport(Callback):
@@ -61,6 +65,11 @@ class RunReport(Callback):
         return bool(self.throughput.seconds)
 
     @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.banner["steps"] = run_steps(trainer)
+        self.console.say(f"{'steps':<9} {self.banner['steps']}")
+
+    @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.has_trained:
             self.console.say(
@@ -69,6 +78,11 @@ class RunReport(Callback):
                 " is left as it was"
             )
             return
+        for callback in trainer.callbacks if trainer.should_stop else ():  # type: ignore[attr-defined]
+            if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:
+                reason = callback.stopping_reason_message.removesuffix(_SIGNAL)
+                epoch = f"epoch {callback.stopped_epoch + 1} of {trainer.max_epochs}"
+                self.console.say(f"{'stopped':<9} in {epoch} by EarlyStopping: {reason}")
         self._write(trainer, pl_module, "fit")
 
     @override
@@ -129,6 +143,7 @@ class RunReport(Callback):
                 (c.summary() for c in trainer.callbacks if isinstance(c, AmpRecorder)),  # type: ignore[attr-defined]
                 None,
             ),
+            "execution": pl_module.execution_summary(),  # type: ignore[operator]
             "seconds": round(time.monotonic() - self._started, 1),
             "epoch_seconds": self.throughput.seconds,
             "samples_per_second": self.throughput.samples_per_second,
@@ -160,6 +175,12 @@ def as_markdown(content: dict[str, Any]) -> str:
         lines.append(
             f"- **loss scaling**: {amp['skipped']:,} of {amp['steps']:,} steps skipped;"
             f" loss scale at the end {amp['loss_scale'] or 0:g}"
+        )
+    if captured := content["execution"]["captured"]:
+        lines.append(
+            f"- **captured**: {captured['graphs']} graphs for {len(captured['shapes'])} shapes of"
+            f" batch, recorded in {captured['seconds']} s;"
+            f" {content['execution']['compiled_parts']} parts compiled"
         )
     if content["peak_memory_gib"] is not None:
         lines.append(f"- **peak memory**: {content['peak_memory_gib']:.2f} GiB")

@@ -191,9 +191,9 @@ class NewsCLI(LightningCLI):
         self.request.check(check_plugin_device, trainer.plugins, on_cpu)
         if self.request.is_training:
             self.request.check(check_search, config, on_cpu)
-        if self.subcommand == "fit" and config.seeds is not None:
-            check_seeds(config.seeds, trainer)
-            self.seeds = config.seeds
+        if self.request.is_training and config.seeds is not None:
+            self.request.check(check_seeds, config.seeds, trainer)
+            self.seeds = config.seeds if self.subcommand == "fit" else []
         self.config_yaml = self._parser(self.subcommand).dump(config, skip_unset=False)
         fill_plugins(config)
         if self.request.checkpoint:

@@ -133,6 +133,7 @@ def test_resume_goes_on_in_the_same_folder_and_keeps_history(run_cli, trained):
     words = ("--ckpt_path", "last", "--trainer.max_epochs", "2")
     result = run_cli("fit", *words, cwd=trained)
     assert result.status == 0
+    assert "steps     4 = 2 epochs × 2; 2 done\n" in result.out
     assert not (trained / "runs" / "2").exists()
     after = metrics(trained, 1)
     old = [{key: value for key, value in row.items() if value} for row in after[: len(before)]]
@@ -180,6 +181,36 @@ def test_early_stopping_goes_on_counting_after_a_resume(run_cli, quick, tmp_path
     again = ("fit", "--ckpt_path", "last", *words, "--trainer.max_epochs", "9")
     assert run_cli(*again).status == 0
     assert [row["epoch"] for row in report(tmp_path, 1)["history"]] == [1, 2, 3]
+
+
+def test_early_stopping_says_when_and_why_it_ended_the_run(run_cli, quick):
+    early = "{class_path: EarlyStopping, init_args: {monitor: val/loss, mode: max, patience: 1}}"
+    words = ["fit", *quick, "--trainer.callbacks", f"[{early}]", "--trainer.max_epochs"]
+    status, out, err = run_cli(*words, "4")
+    assert status == 0, err
+    assert (
+        "stopped   in epoch 2 of 4 by EarlyStopping: Monitored metric val/loss did not improve in"
+        " the last 1 records. Best score: "
+    ) in out
+    assert "Signaling" not in out
+    assert "stopped " not in run_cli(*words, "1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--trainer.max_epochs", "3"), "6 = 3 epochs × 2"),
+        (("--trainer.accumulate_grad_batches", "2"), "1 = 1 epoch × 1"),
+        (("--trainer.max_epochs", "3", "--trainer.max_steps", "5"), "5 (trainer.max_steps), 2 an"),
+        (("--trainer.max_epochs", "null", "--trainer.max_steps", "5"), "5 (trainer.max_steps), 2"),
+    ],
+)
+def test_fit_says_how_many_steps_it_takes(run_cli, quick, tmp_path, words, line):
+    status, out, err = run_cli("fit", *quick, *words)
+    assert status == 0, err
+    assert f"\nsteps     {line}" in out
+    report = (tmp_path / "runs" / "1" / "report" / "report.md").read_text(encoding="utf-8")
+    assert f"- **steps**: {line}" in report
 
 
 def test_a_checkpoint_callback_of_the_user_writes_beside_ours(run_cli, quick, tmp_path):

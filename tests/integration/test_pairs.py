@@ -10,6 +10,8 @@ import itertools
 import os
 
 import pytest
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.strategies import StrategyRegistry
 
 PRECISIONS = ("fp32", "amp", "bf16")
 STRATEGIES = ("single", "ddp", "ddp_static", "ddp_fp16_hook", "fsdp", "deepspeed")
@@ -90,3 +92,42 @@ def test_the_table_has_every_strategy_file(request):
     others = {"base", "debug", "layerwise", "lowmem", *PRECISIONS}
     named = {file.stem for file in configs.glob("*.yaml")} - others
     assert named == set(STRATEGIES) - {"single"} == set(TABLE) - {"single"}
+
+
+class Built(Exception):
+    """The arguments that Lightning's trainer would get."""
+
+
+def _exchanged(strategy):
+    """Return the class of the plugin that takes the place of bf16-mixed on a GPU."""
+    if strategy.startswith("deepspeed"):
+        return None  # only Lightning's own plugin steps through DeepSpeed's engine
+    return "FSDPAmpPrecision" if strategy.startswith("fsdp") else "AmpPrecision"
+
+
+STARTED_AS_COMMANDS = [
+    name
+    for name in ["auto", *StrategyRegistry.available_strategies()]
+    if not name.endswith(("_spawn", "_fork", "_notebook"))
+]
+
+
+@pytest.mark.parametrize("strategy", STARTED_AS_COMMANDS)
+def test_a_strategy_gets_the_precision_plugin_that_it_can_step_with(
+    strategy, run_cli, quick, monkeypatch
+):
+    def build(self, **arguments):
+        raise Built(arguments)
+
+    monkeypatch.setattr("bert_lightning.commands.run.check_devices", lambda *_: None)
+    monkeypatch.setattr("bert_lightning.commands.run.check_precision", lambda *_: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(LightningCLI, "instantiate_trainer", build)
+    words = ["--trainer.accelerator", "gpu", "--trainer.precision", "bf16-mixed"]
+    with pytest.raises(Built) as built:
+        run_cli("fit", *quick, *words, "--trainer.strategy", strategy)
+    (arguments,) = built.value.args
+    plugins = [type(plugin).__name__ for plugin in arguments["plugins"] or []]
+    expected = _exchanged(strategy)
+    assert plugins == ([expected] if expected else [])
+    assert (arguments["precision"] is None) is bool(expected)

@@ -1,0 +1,136 @@
+import types
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.plugins.precision import HalfPrecision, MixedPrecision, Precision
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
+
+from bert_lightning import execution
+from bert_lightning.amp import AmpPrecision
+from bert_lightning.callbacks.amp_recorder import AmpRecorder
+from bert_lightning.console import Console
+from bert_lightning.errors import ConfigError
+from bert_lightning.execution import choose_execution
+
+CUDA = torch.device("cuda", 0)
+
+
+class ClipsGradients(Callback):
+    def on_after_backward(self, trainer, pl_module):
+        pass
+
+
+class BertForSequenceClassification:
+    config = types.SimpleNamespace(hidden_size=768)
+
+
+class Model:
+    network = BertForSequenceClassification()
+    configure_gradient_clipping = LightningModule.configure_gradient_clipping
+
+    def __init__(self):
+        self.fused_optimizer = None
+
+
+@pytest.fixture
+def model():
+    return Model()
+
+
+def trainer(device=CUDA, strategy=None, plugin=None, callbacks=(), anomaly=False):
+    return types.SimpleNamespace(
+        strategy=strategy or SingleDeviceStrategy(device=device),
+        precision_plugin=plugin or Precision(),
+        callbacks=list(callbacks),
+        _detect_anomaly=anomaly,
+    )
+
+
+@pytest.fixture(autouse=True)
+def triton(monkeypatch):
+    monkeypatch.setattr(execution, "has_triton", lambda: True)
+    monkeypatch.setattr(DDPStrategy, "root_device", CUDA)
+    monkeypatch.setattr(FSDPStrategy, "root_device", CUDA)
+
+
+def test_one_cuda_device_is_captured_in_the_type_of_its_precision(model):
+    for plugin, dtype in (
+        (Precision(), torch.float32),
+        (AmpPrecision("16-mixed", "cuda"), torch.float16),
+        (MixedPrecision("bf16-mixed", "cuda"), torch.bfloat16),
+    ):
+        chosen = choose_execution("auto", trainer(plugin=plugin), model)
+        assert (chosen.name, chosen.compiles, chosen.dtype) == ("captured", True, dtype)
+        assert chosen.line == "captured"
+
+
+def test_own_callbacks_do_not_hinder_capture(model):
+    recorder = AmpRecorder(None, Console())
+    chosen = choose_execution("auto", trainer(callbacks=[recorder, Callback()]), model)
+    assert chosen.name == "captured"
+
+
+def test_without_triton_a_step_is_captured_as_it_is(model, monkeypatch):
+    monkeypatch.setattr(execution, "has_triton", lambda: False)
+    chosen = choose_execution("auto", trainer(), model)
+    assert (chosen.name, chosen.compiles) == ("captured", False)
+    assert chosen.line == "captured – not compiled: no Triton to compile with"
+    assert choose_execution("auto", trainer(strategy=DDPStrategy()), model).name == "eager"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"strategy": DDPStrategy()}, "gradients that are summed over processes"),
+        (
+            {"callbacks": [ClipsGradients()]},
+            "ClipsGradients.on_after_backward, which would find no gradients",
+        ),
+        ({"plugin": MixedPrecision("16-mixed", "cuda")}, "the loss scale of MixedPrecision"),
+    ],
+)
+def test_what_cannot_be_captured_is_compiled_and_the_reason_is_said(model, settings, reason):
+    chosen = choose_execution("auto", trainer(**settings), model)
+    assert chosen.line == f"compiled – {reason}"
+    with pytest.raises(ConfigError, match=r"model\.execution: .* found captured, with"):
+        choose_execution("captured", trainer(**settings), model)
+
+
+def test_an_optimizer_in_parts_is_not_captured(model):
+    model.fused_optimizer = False
+    assert choose_execution("auto", trainer(), model).line == (
+        "compiled – model.fused_optimizer false"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"device": torch.device("cpu")}, "no CUDA device"),
+        ({"strategy": FSDPStrategy()}, "strategy FSDPStrategy"),
+        ({"plugin": HalfPrecision("16-true")}, "precision 16-true of HalfPrecision"),
+        ({"anomaly": True}, "trainer.detect_anomaly true"),
+    ],
+)
+def test_what_cannot_be_compiled_is_launched_and_the_reason_is_said(model, settings, reason):
+    chosen = choose_execution("auto", trainer(**settings), model)
+    assert chosen.name == "eager"
+    assert reason in chosen.line
+
+
+def test_all_reasons_against_what_was_asked_are_said_at_once(model):
+    asked = trainer(strategy=FSDPStrategy(), anomaly=True)
+    with pytest.raises(ConfigError, match=r"strategy FSDPStrategy; trainer\.detect_anomaly true"):
+        choose_execution("compiled", asked, model)
+
+
+def test_a_cpu_compiles_if_it_is_asked_to(model):
+    on_cpu = trainer(device=torch.device("cpu"))
+    assert choose_execution("compiled", on_cpu, model).name == "compiled"
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        choose_execution("captured", on_cpu, model)
+
+
+def test_eager_is_always_possible(model):
+    assert choose_execution("eager", trainer(), model).line == "eager"
