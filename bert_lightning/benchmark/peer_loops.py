@@ -69,7 +69,11 @@ class Peer:
         torch.manual_seed(0)
         self.rows, classes = peer_rows(options.rows)
         self.model = AutoModelForSequenceClassification.from_pretrained(
-            options.model, num_labels=classes, dtype=torch.float32, local_files_only=True
+            options.model,
+            num_labels=classes,
+            ignore_mismatched_sizes=True,  # the stored head may be of other classes
+            dtype=torch.float32,
+            local_files_only=True,
         )
         tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True)
         self.collator = CountingCollator(tokenizer, options.multiple)
