@@ -101,6 +101,8 @@ def run_seeds(args: Sequence[str], seeds: Sequence[int], folder: Path, console: 
             console.say(f"{'seed':<9} {seed} ({number} of {len(seeds)}) in {run}")
             words = [*args, "--seeds", "null", "--seed_everything", str(seed)]
             status = process.run(words, run)
+            if process.stopped_by:  # Lightning's processes may end with 0 after a SIGTERM
+                status = 128 + process.stopped_by
             if status:
                 failed[seed] = status
                 console.say(f"{'seed':<9} {seed} {_end(status, process.stopped_by)}")
