@@ -16,8 +16,6 @@ stay on the device. Dropout differs at every replay, since graphs go on in the g
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,112 +31,9 @@ from bert_lightning.functional_bert import (
     shape_of,
     weights_of,
 )
+from bert_lightning.graphs import Inputs, Recording, Studio, rounded_length
 
 RowLosses = Callable[[Tensor, Tensor], Tensor]
-
-
-def rounded_length(length: int, longest: int) -> int:
-    """Return the length that a batch is filled up to: exact up to 32, then in 16 steps an octave.
-
-    >>> [rounded_length(length, 512) for length in (7, 31, 33, 100, 129, 511)]
-    [7, 31, 34, 100, 136, 512]
-    """
-    step = max(1, 1 << max(0, (length - 1).bit_length() - 5))
-    return min(-(-length // step) * step, max(length, longest))
-
-
-class Studio:
-    """Stream and memory that graphs share, which never run at the same time.
-
-    Args:
-        device: Without CUDA nothing is recorded.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.graphs = 0
-        self.seconds = 0.0
-        self._stream: Any = None
-        if device.type == "cuda":
-            # one for all: memory that is freed on a stream serves that stream alone
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._pool = torch.cuda.graph_pool_handle()
-
-    def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-        """Return a graph of what ``work`` launches, which has not run yet."""
-        if self._stream is None:
-            return None
-        started = time.perf_counter()
-        graph = torch.cuda.CUDAGraph()
-        self._stream.wait_stream(torch.cuda.current_stream())
-        gc.disable()  # what it frees would be freed inside the graph
-        try:
-            with torch.cuda.stream(self._stream):
-                # other threads may go on: they fill pinned memory
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
-        finally:
-            gc.enable()
-        torch.cuda.current_stream().wait_stream(self._stream)
-        torch.cuda.empty_cache()  # what the run before the recording took lies outside the pool
-        self.graphs += 1
-        self.seconds += time.perf_counter() - started
-        return graph
-
-
-class Recording:
-    """Work on the device that is run the first time, recorded the second, and then replayed.
-
-    Args:
-        work: Launches kernels that read and write tensors which stay where they are; returns
-            nothing and waits for nothing.
-        studio: Where it is recorded.
-    """
-
-    def __init__(self, work: Callable[[], None], studio: Studio) -> None:
-        self.work = work
-        self.studio = studio
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._has_run = False
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether the work is replayed from now on."""
-        return self._graph is not None
-
-    def __call__(self) -> None:
-        """Do the work."""
-        if self._graph is None and self._has_run:
-            self._graph = self.studio.record(self.work)
-        if self._graph is None:
-            self.work()
-            self._has_run = True
-        else:
-            self._graph.replay()
-
-
-class Inputs:
-    """The place of a batch of one shape on the device."""
-
-    def __init__(self, rows: int, length: int, device: torch.device) -> None:
-        self.ids = torch.zeros(rows, length, dtype=torch.int64, device=device)
-        self.mask = torch.zeros_like(self.ids)
-        self.labels = torch.full((rows,), IGNORED_LABEL, dtype=torch.int64, device=device)
-
-    def take(self, batch: Batch) -> None:
-        """Copy a batch; what it does not fill counts for nothing."""
-        ids, mask = batch["input_ids"], batch["attention_mask"]
-        rows, length = ids.shape
-        if ids.shape != self.ids.shape:
-            self.ids.zero_()
-            self.mask.zero_()
-            self.labels.fill_(IGNORED_LABEL)
-        self.ids[:rows, :length].copy_(ids, non_blocking=True)
-        self.mask[:rows, :length].copy_(mask, non_blocking=True)
-        if "labels" in batch:
-            self.labels[:rows].copy_(batch["labels"], non_blocking=True)
 
 
 class CapturedTraining:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bert_lightning.backbone import build_network, resolve_backbone, tokenizer_files
-from bert_lightning.captured import CapturedForward, CapturedTraining, Studio
+from bert_lightning.captured import CapturedForward, CapturedTraining
 from bert_lightning.checkpoint import FORMAT_VERSION
 from bert_lightning.data.encoding import IGNORED_LABEL, Batch
 from bert_lightning.errors import CheckpointError, ConfigError, TrainingError
@@ -25,6 +25,8 @@ from bert_lightning.functional_bert import (
     shape_of,
     weights_of,
 )
+from bert_lightning.graphs import Studio
+from bert_lightning.hyperparameters import check_ranges, check_training_options
 from bert_lightning.metrics import SCORES, EvaluationMetrics
 from bert_lightning.optim import (
     Schedule,
@@ -82,8 +84,8 @@ class BertClassifier(LightningModule):
         execution: Asked = "auto",
     ) -> None:
         super().__init__()
-        _check_ranges(learning_rate, weight_decay, warmup_ratio, dropout)
-        _check_training_options(layer_decay, label_smoothing, class_weights, class_names)
+        check_ranges(learning_rate, weight_decay, warmup_ratio, dropout)
+        check_training_options(layer_decay, label_smoothing, class_weights, class_names)
         if not class_names:
             raise ConfigError(
                 "model.class_names: expected the names of the data's classes – found none"
@@ -112,6 +114,7 @@ class BertClassifier(LightningModule):
         self.results: dict[str, dict[str, Any]] = {}
         self.execution = execution
         self.chosen = Execution("eager")
+        self._studio: Studio | None = None
         self._training: CapturedTraining | None = None
         self._evaluation: CapturedForward | None = None
         self._captured: dict[str, Any] | None = None  # summary of the training that has ended
@@ -134,17 +137,19 @@ class BertClassifier(LightningModule):
     def setup(self, stage: str) -> None:
         """Choose how work gets to the device."""
         self.chosen = choose_execution(self.execution, self.trainer, self)
-        self._studio = Studio(self.trainer.strategy.root_device)
         self._compiled = None
-        if self.chosen.name == "compiled":
-            self._compiled = FunctionalBert(shape_of(self.network, self.chosen.dtype), True)
+        if self.chosen.name == "captured":
+            self._studio = Studio(self.trainer.strategy.root_device)
+        elif self.chosen.name == "compiled":
+            shape = shape_of(self.network, self.chosen.dtype)
+            self._compiled = FunctionalBert(shape, self.chosen.compiles)
 
     def teardown(self, stage: str) -> None:
         """Give back what graphs hold on the device."""
         if self._training is not None:
             self._captured = self._training.summary()
             self._training.optimizer.release()
-        self._training = self._evaluation = None
+        self._training = self._evaluation = self._studio = None
 
     def execution_summary(self) -> dict[str, Any]:
         """Return what the report says of the way that work got to the device."""
@@ -220,6 +225,7 @@ class BertClassifier(LightningModule):
 
     def _capture(self, full_batch: int) -> CapturedTraining:
         """Return what runs a step as graphs; it does the work of the hooks below, too."""
+        assert self._studio is not None
         trainer: Any = self.trainer
         optimizer: Any = trainer.optimizers[0]
         plugin, by_value = trainer.precision_plugin, trainer.gradient_clip_algorithm == "value"
@@ -322,6 +328,7 @@ class BertClassifier(LightningModule):
         if self.chosen.name != "captured":
             logits: Tensor = self(batch["input_ids"], batch["attention_mask"])
             return logits.float()
+        assert self._studio is not None
         self._evaluation = self._evaluation or CapturedForward(
             self.network,
             self.chosen.dtype,
@@ -441,46 +448,3 @@ class BertClassifier(LightningModule):
                 f" {[len(group['params']) for group in stored]} weights\n"
                 "leave both keys out, or train anew with --model.pretrained CHECKPOINT"
             )
-
-
-def _check_training_options(
-    layer_decay: float,
-    label_smoothing: float,
-    class_weights: list[float] | None,
-    class_names: list[str] | None,
-) -> None:
-    problems = []
-    if not 0 < layer_decay <= 1:
-        problems.append(f"model.layer_decay: expected above 0, up to 1 – found {layer_decay}")
-    if not 0 <= label_smoothing < 1:
-        problems.append(
-            f"model.label_smoothing: expected 0 up to, but not, 1 – found {label_smoothing}"
-        )
-    if class_weights is not None:
-        if class_names and len(class_weights) != len(class_names):
-            problems.append(
-                f"model.class_weights: expected {len(class_names)} numbers, one a class – found"
-                f" {len(class_weights)}"
-            )
-        if not all(0 <= weight < math.inf for weight in class_weights) or not any(class_weights):
-            problems.append(
-                f"model.class_weights: expected 0 or more, not all 0 – found {class_weights}"
-            )
-    if problems:
-        raise ConfigError("\n".join(problems))
-
-
-def _check_ranges(
-    learning_rate: float | str, weight_decay: float, warmup_ratio: float, dropout: float | None
-) -> None:
-    problems = []
-    if learning_rate != "auto" and not 0 < float(learning_rate) < math.inf:
-        problems.append(f"model.learning_rate: expected a number above 0 – found {learning_rate}")
-    if not 0 <= weight_decay < math.inf:
-        problems.append(f"model.weight_decay: expected 0 or more – found {weight_decay}")
-    if not 0 <= warmup_ratio <= 1:
-        problems.append(f"model.warmup_ratio: expected 0 to 1 – found {warmup_ratio}")
-    if dropout is not None and not 0 <= dropout < 1:
-        problems.append(f"model.dropout: expected 0 up to, but not, 1 – found {dropout}")
-    if problems:
-        raise ConfigError("\n".join(problems))

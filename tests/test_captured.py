@@ -9,9 +9,11 @@ from scaled_runs import Poison, Rates, batches, tiny_classifier, train
 from bert_lightning import module as module_of_classifier
 from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
-from bert_lightning.captured import CapturedForward, Studio, rounded_length
+from bert_lightning.captured import CapturedForward
 from bert_lightning.console import Console
+from bert_lightning.errors import TrainingError
 from bert_lightning.execution import DTYPES, Execution
+from bert_lightning.graphs import Studio, rounded_length
 
 
 @pytest.fixture
@@ -104,6 +106,23 @@ def test_a_step_with_overflow_is_skipped_counted_and_does_not_move_the_schedule(
     train(other, kept, rates, plugin=AmpPrecision("16-mixed", "cpu", settings))
     assert [seen.rates[i] for i in (0, 1, 3, 5, 6, 7)] == pytest.approx(rates.rates)
     assert_same_weights(model, other, 2e-4)  # fp16 rounds otherwise under another scale
+
+
+@pytest.mark.parametrize("execution", ["captured", "compiled"])
+def test_what_is_not_finite_is_named_though_its_module_was_not_called(
+    classifier, execution, monkeypatch
+):
+    class Spoil(L.Callback):
+        def on_train_start(self, trainer, pl_module):
+            with torch.no_grad():  # finite, but not in float16
+                pl_module.network.bert.encoder.layer[0].intermediate.dense.bias.fill_(1e5)
+
+    chosen = Execution(execution, False, torch.float16)
+    monkeypatch.setattr(module_of_classifier, "choose_execution", lambda *_: chosen)
+    settings = AmpSettings(init_scale=1024.0, max_consecutive_skips=1)
+    named = r"output of bert\.encoder\.layer\.0\.intermediate\.dense; every row of the batch"
+    with pytest.raises(TrainingError, match=named):
+        train(classifier(), batches(8), Spoil(), AmpRecorder(None, Console()), settings=settings)
 
 
 @pytest.mark.usefixtures("captured")

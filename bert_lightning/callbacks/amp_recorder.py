@@ -249,8 +249,11 @@ class AmpRecorder(Callback):
         module: Any = pl_module
 
         def row_losses() -> Any:
+            # the network itself: its modules are watched, which compiled layers would pass by
             with trainer.precision_plugin.train_step_context():
-                return module.row_losses(batch)
+                ids, mask = batch["input_ids"], batch["attention_mask"]
+                logits = module.network(input_ids=ids, attention_mask=mask).logits
+                return module.losses(logits, batch["labels"])
 
         finding = find_nonfinite(module.network, row_losses, scale)
         if finding is None:
