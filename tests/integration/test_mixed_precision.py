@@ -352,15 +352,17 @@ def test_an_average_on_a_gpu_that_is_not_there_is_refused(run_cli, quick, comman
 
 
 @pytest.mark.parametrize(
-    ("strategy", "windows"),
+    ("strategy", "windows", "execution"),
     [
-        ("ddp.yaml", 1),
-        pytest.param("ddp_static.yaml", 1, marks=pytest.mark.slow),
-        pytest.param("ddp.yaml", 2, marks=pytest.mark.slow),
+        ("ddp.yaml", 1, "auto"),
+        pytest.param("ddp_static.yaml", 1, "auto", marks=pytest.mark.slow),
+        pytest.param("ddp.yaml", 2, "auto", marks=pytest.mark.slow),
+        pytest.param("ddp.yaml", 2, "compiled", marks=pytest.mark.slow),
+        pytest.param("ddp_static.yaml", 1, "compiled", marks=pytest.mark.slow),
     ],
 )
 def test_two_processes_learn_as_one_also_where_their_rows_are_unequal(
-    run_process, tiny_bert_folder, tmp_path, strategy, windows
+    run_process, tiny_bert_folder, tmp_path, strategy, windows, execution
 ):
     news = tmp_path / "news"
     news.mkdir()
@@ -377,7 +379,7 @@ def test_two_processes_learn_as_one_also_where_their_rows_are_unequal(
         # clipping would hide gradients that are too long or too short
         *["--trainer.gradient_clip_val", "null"],
     ]
-    two = ["--config", strategy, "--trainer.devices", "2"]
+    two = ["--config", strategy, "--trainer.devices", "2", "--model.execution", execution]
     for words in (["--data.batch_size", rows], [*two, "--data.batch_size", rows // 2]):
         status, _, err = run_process(*common, *words)
         assert status == 0, err
