@@ -17,7 +17,7 @@ stay on the device. Dropout differs at every replay, since graphs go on in the g
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,39 @@ from bert_lightning.functional_bert import (
 from bert_lightning.graphs import Inputs, Recording, Studio, rounded_length
 
 RowLosses = Callable[[Tensor, Tensor], Tensor]
+
+UNMASKED_FROM = 64  # pieces; attention without a mask takes 4 % off a step of 256 × 128
+
+
+class Kind(NamedTuple):
+    """What a graph is recorded for.
+
+    Args:
+        rows: Rows, those that fill up included.
+        length: Pieces a row, rounded up.
+        is_full: Whether there is no padding, so that attention needs no mask.
+        is_first: Whether a step begins with it.
+    """
+
+    rows: int
+    length: int
+    is_full: bool
+    is_first: bool = True
+
+
+def kind_of(batch: Batch, filled: int, longest: int, is_first: bool = True) -> Kind:
+    """Return what a graph for a batch must be recorded for.
+
+    Args:
+        batch: The batch.
+        filled: Least rows of a graph.
+        longest: Most pieces a row.
+        is_first: Whether a step begins.
+    """
+    rows, length = batch["input_ids"].shape
+    kind = Kind(max(rows, filled), rounded_length(length, longest), False, is_first)
+    is_full = batch.get("is_full", False) and (rows, length) == kind[:2]
+    return kind._replace(is_full=is_full and length >= UNMASKED_FROM)
 
 
 class CapturedTraining:
@@ -90,12 +123,13 @@ class CapturedTraining:
         self._leaves: list[Tensor] = []
         self.weights = weights_of(network, self._leaf)
         self.device = self.weights.embeddings[0].device
+        self._cuda = [self.device] if self.device.type == "cuda" else []
         self._loss = torch.zeros((), device=self.device)
         self._rows = torch.zeros((), device=self.device)
         self._found_inf = torch.zeros((), device=self.device)
         self.loss = torch.zeros((), device=self.device)
         self.rate = torch.zeros((), device=self.device)
-        self._shapes: dict[tuple[int, int, bool], tuple[Inputs, Recording]] = {}
+        self._shapes: dict[Kind, tuple[Inputs, Recording]] = {}
         self._update = Recording(self._step, self.studio)
         optimizer.refresh()
         if scaler is not None:
@@ -113,7 +147,7 @@ class CapturedTraining:
 
     def summary(self) -> dict[str, Any]:
         """Return graphs, seconds to record them, and the rows and lengths that are replayed."""
-        shapes = {key[:2] for key, (_, work) in self._shapes.items() if work.is_recorded}
+        shapes = {kind[:2] for kind, (_, work) in self._shapes.items() if work.is_recorded}
         return {
             "graphs": self.studio.graphs,
             "seconds": round(self.studio.seconds, 2),
@@ -127,15 +161,21 @@ class CapturedTraining:
             batch: On the device.
             is_first: Whether a step begins.
         """
-        rows, length = batch["input_ids"].shape
-        key = (max(rows, self.filled), rounded_length(length, self.longest), is_first)
-        if key not in self._shapes:
-            inputs = Inputs(*key[:2], self.device)
-            work = Recording(lambda: self._add_gradients(inputs, is_first), self.studio)
-            self._shapes[key] = (inputs, work)
-        inputs, work = self._shapes[key]
+        kind = kind_of(batch, self.filled, self.longest, is_first)
+        if kind not in self._shapes:
+            self._shapes[kind] = self._prepared(kind)
+        inputs, work = self._shapes[kind]
         inputs.take(batch)
         work()
+
+    def _prepared(self, kind: Kind) -> tuple[Inputs, Recording]:
+        inputs = Inputs(kind.rows, kind.length, self.device)
+        if not self._shapes and self.longest >= UNMASKED_FROM:
+            # compile for batches with and without padding now, not in the midst of the run
+            with torch.random.fork_rng(devices=self._cuda):
+                for is_full in (True, False):
+                    self._gradients_of(inputs, is_full)
+        return inputs, Recording(lambda: self._add_gradients(inputs, kind), self.studio)
 
     def update(self) -> None:
         """Step the optimizer; ``loss`` is the mean over the rows of the step, ``rate`` its rate."""
@@ -144,17 +184,21 @@ class CapturedTraining:
         if self.ring is not None and self._update.is_recorded and was_recorded:
             self.ring.written += 1  # what is replayed runs no Python
 
-    def _add_gradients(self, inputs: Inputs, is_first: bool) -> None:
+    def _gradients_of(self, inputs: Inputs, is_full: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the sum of the rows' losses, and scaled gradients."""
         with torch.autocast(self.device.type, enabled=False):
-            logits = self.forward(inputs.ids, inputs.mask, self.weights)
+            logits = self.forward(inputs.ids, None if is_full else inputs.mask, self.weights)
             loss = self.row_losses(logits, inputs.labels).sum()
             scaled = loss / (self.full * self.windows)
             if self.scaler is not None:
                 scaled = scaled * self.scaler._scale
-            gradients = torch.autograd.grad(scaled, self._leaves)
+            return loss.detach(), torch.autograd.grad(scaled, self._leaves)
+
+    def _add_gradients(self, inputs: Inputs, kind: Kind) -> None:
+        loss, gradients = self._gradients_of(inputs, kind.is_full)
         rows = (inputs.labels != IGNORED_LABEL).sum()
         with torch.no_grad():
-            if is_first:
+            if kind.is_first:
                 self._loss.copy_(loss)
                 self._rows.copy_(rows)
                 torch._foreach_copy_(self._gradients, gradients)
@@ -216,28 +260,29 @@ class CapturedForward:
         self.weights = weights_of(network)
         self.device = self.weights.embeddings[0].device
         self.studio = studio
-        self._shapes: dict[tuple[int, int], tuple[Inputs, Tensor, Recording]] = {}
+        self._shapes: dict[Kind, tuple[Inputs, Tensor, Recording]] = {}
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Tensor:
         """Return logits, float32 of shape (B, C), of a batch on the device."""
-        rows, length = batch["input_ids"].shape
+        rows = len(batch["input_ids"])
         self.filled = max(rows, self.filled)
-        key = (self.filled, rounded_length(length, self.longest))
-        if key not in self._shapes:
-            self._shapes[key] = self._prepared(*key)
-        inputs, logits, work = self._shapes[key]
+        kind = kind_of(batch, self.filled, self.longest)
+        if kind not in self._shapes:
+            self._shapes[kind] = self._prepared(kind)
+        inputs, logits, work = self._shapes[kind]
         inputs.take(batch)
         work()
         return logits[:rows].clone()
 
-    def _prepared(self, rows: int, length: int) -> tuple[Inputs, Tensor, Recording]:
-        inputs = Inputs(rows, length, self.device)
+    def _prepared(self, kind: Kind) -> tuple[Inputs, Tensor, Recording]:
+        inputs = Inputs(kind.rows, kind.length, self.device)
         classes = self.weights.head[-1].shape[0]
-        logits = torch.zeros(rows, classes, device=self.device)
+        logits = torch.zeros(kind.rows, classes, device=self.device)
 
         def work() -> None:
             with torch.autocast(self.device.type, enabled=False):
-                logits.copy_(self.forward(inputs.ids, inputs.mask, self.weights, training=False))
+                mask = None if kind.is_full else inputs.mask
+                logits.copy_(self.forward(inputs.ids, mask, self.weights, training=False))
 
         return inputs, logits, Recording(work, self.studio)

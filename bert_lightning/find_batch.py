@@ -251,6 +251,7 @@ class WideningBatches(LightningDataModule):
     def __init__(self, rows: int, length: int, count: int, vocabulary: int, classes: int) -> None:
         super().__init__()
         self.batch_size = rows
+        self.longest_input = length
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(vocabulary, (rows, length), generator=generator)
         labels = torch.randint(classes, (rows,), generator=generator)

@@ -23,6 +23,8 @@ from torch.nn.functional import (
 )
 from torch.utils.checkpoint import checkpoint
 
+ALIGNED_ELEMENTS = 16
+
 Joined = Tensor | tuple[Tensor, ...]  # along the first dimension; a tuple is yet to be joined
 Leaf = Callable[[Sequence[nn.Parameter]], Any]
 
@@ -167,12 +169,33 @@ def embed(input_ids: Tensor, weights: tuple[Tensor, ...], shape: Shape) -> Tenso
     return dropout(normed, shape.hidden_dropout)
 
 
-def encoder_layer(hidden: Tensor, mask: Tensor, weights: LayerWeights, shape: Shape) -> Tensor:
+def added_mask(attention_mask: Tensor, dtype: torch.dtype, positions: int) -> Tensor:
+    """Return what is added to attention scores, shape (B, 1, T, T), for 1 and 0 of shape (B, T).
+
+    Args:
+        attention_mask: 1 for pieces and 0 for padding.
+        dtype: Of the scores.
+        positions: Most pieces a row.
+    """
+    rows, length = attention_mask.shape
+    # rows lie as far apart as the longest would: kernels of attention want them aligned, and would
+    # else be compiled once for lengths that are, and once for others that are copied first
+    apart = -(-positions // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
+    mask = torch.zeros(rows, 1, 1, apart, dtype=dtype, device=attention_mask.device)[..., :length]
+    # the lowest number instead of -inf: a row without pieces must give no NaN
+    mask.masked_fill_(attention_mask[:, None, None, :] == 0, torch.finfo(dtype).min)
+    return mask.expand(rows, 1, length, length)
+
+
+def encoder_layer(
+    hidden: Tensor, mask: Tensor | None, weights: LayerWeights, shape: Shape
+) -> Tensor:
     """Return what a layer makes of ``hidden``, float32 of shape (B, T, H).
 
     Args:
         hidden: float32, shape (B, T, H).
-        mask: Added to attention scores, in the type of the products, shape (B, 1, T, T).
+        mask: Added to attention scores, in the type of the products, shape (B, 1, T, T); None
+            where there is no padding.
         weights: Of the layer.
         shape: Of the layer.
 
@@ -240,7 +263,7 @@ class FunctionalBert:
     def __call__(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor,
+        attention_mask: Tensor | None,
         weights: BertWeights,
         training: bool = True,
     ) -> Tensor:
@@ -248,17 +271,16 @@ class FunctionalBert:
 
         Args:
             input_ids: int64, shape (B, T).
-            attention_mask: 1 for pieces and 0 for padding, shape (B, T).
+            attention_mask: 1 for pieces and 0 for padding, shape (B, T); None where there is none.
             weights: On the device of the ids.
             training: Whether there is dropout.
         """
         embed_ids, layer, head = self._parts
         shape = self.shape if training else self.shape.without_dropout()
-        rows, length = input_ids.shape
-        # the lowest number instead of -inf: a row without pieces must give no NaN
-        mask = torch.zeros(rows, 1, 1, length, dtype=shape.dtype, device=input_ids.device)
-        mask = mask.masked_fill(attention_mask[:, None, None, :] == 0, torch.finfo(mask.dtype).min)
-        mask = self._of_any_length(mask.expand(rows, 1, length, length), 2, 3)
+        mask = None
+        if attention_mask is not None:
+            mask = added_mask(attention_mask, shape.dtype, len(weights.embeddings[1]))
+            mask = self._of_any_length(mask, 2, 3)
         hidden = embed_ids(self._of_any_length(input_ids, 1), weights.embeddings, shape)
         for layer_weights in weights.layers:
             hidden = layer(self._of_any_length(hidden, 1), mask, layer_weights, shape)

@@ -240,7 +240,7 @@ class BertClassifier(LightningModule):
             full_batch=full_batch,
             filled=1 if varied else full_batch,
             windows=trainer.accumulate_grad_batches,
-            longest=self.max_positions,
+            longest=getattr(trainer.datamodule, "longest_input", self.max_positions),
             clip_norm=None if by_value else trainer.gradient_clip_val,
             scaler=getattr(plugin, "scaler", None),
             settings=getattr(plugin, "settings", None),

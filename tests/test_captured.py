@@ -6,10 +6,11 @@ import torch
 from lightning.pytorch.plugins.precision import Precision
 from scaled_runs import Poison, Rates, batches, tiny_classifier, train
 
+from bert_lightning import captured as captured_module
 from bert_lightning import module as module_of_classifier
 from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
-from bert_lightning.captured import CapturedForward
+from bert_lightning.captured import CapturedForward, Kind, kind_of
 from bert_lightning.console import Console
 from bert_lightning.errors import TrainingError
 from bert_lightning.execution import DTYPES, Execution
@@ -162,7 +163,49 @@ def test_logits_do_not_depend_on_rows_that_fill_a_batch_up(classifier):
             input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
         ).logits
         torch.testing.assert_close(forward(batch), expected)
-    assert list(forward._shapes) == [(4, 12)]
+    assert list(forward._shapes) == [Kind(4, 12, is_full=False)]
+
+
+def test_a_long_batch_without_padding_needs_no_mask():
+    def batch(rows, length, is_full=True):
+        return {"input_ids": torch.ones(rows, length), "is_full": is_full}
+
+    assert kind_of(batch(4, 64), 4, 512) == Kind(4, 64, is_full=True)
+    assert not kind_of(batch(4, 64, is_full=False), 4, 512).is_full
+    assert not kind_of(
+        batch(4, 63), 4, 512
+    ).is_full  # short ones are not worth kernels of their own
+    assert not kind_of(batch(3, 64), 4, 512).is_full  # a row that fills up is padding
+    assert kind_of(batch(4, 65), 4, 512) == Kind(4, 68, is_full=False)
+    assert not kind_of({"input_ids": torch.ones(4, 64)}, 4, 512).is_full  # it does not say
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_batches_without_padding_are_trained_alike_without_a_mask(
+    classifier, accumulate, monkeypatch
+):
+    monkeypatch.setattr(captured_module, "UNMASKED_FROM", 8)
+    masks = []
+    forward = captured_module.FunctionalBert.__call__
+
+    def noted(self, ids, mask, *args, **kwargs):
+        masks.append(mask is None)
+        return forward(self, ids, mask, *args, **kwargs)
+
+    monkeypatch.setattr(captured_module.FunctionalBert, "__call__", noted)
+    data = batches(6, last=2)
+    for number, made in enumerate(data):
+        made["is_full"] = number % 2 == 0
+        if made["is_full"]:
+            made["attention_mask"] = torch.ones_like(made["attention_mask"])
+    settings = {"learning_rate": 1e-4, "dropout": 0.0}
+    options = {"accumulate_grad_batches": accumulate}
+    (eager, _), (ours, _) = both(classifier, data, Precision, settings=settings, **options)
+    assert_same_weights(ours, eager, 1e-5)
+    # both kinds at the start, so that neither is compiled in the midst of the run
+    assert masks[:2] == [True, False]
+    assert masks[2:] == [made["is_full"] for made in data[:-1]] + [False]
 
 
 def test_lengths_are_rounded_little_and_few_remain():

@@ -4,7 +4,13 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from bert_lightning.functional_bert import FunctionalBert, product_parameters, shape_of, weights_of
+from bert_lightning.functional_bert import (
+    FunctionalBert,
+    added_mask,
+    product_parameters,
+    shape_of,
+    weights_of,
+)
 
 ROWS, LENGTH = 3, 11
 
@@ -95,6 +101,25 @@ def test_a_row_without_pieces_gives_numbers(network, batch):
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         bert = FunctionalBert(shape_of(network, dtype), compiled=False)
         assert bert(ids, mask, weights_of(network), False).isfinite().all()
+
+
+def test_rows_of_the_mask_lie_aligned_at_any_length():
+    for length in (7, 8, 20):
+        given = torch.ones(ROWS, length)
+        given[0, 5:] = 0
+        mask = added_mask(given, torch.float16, 20)
+        assert mask.shape == (ROWS, 1, length, length)
+        assert mask.stride() == (32, 32, 0, 1)
+        assert torch.equal(mask[0, 0, 3] == 0, given[0] == 1)
+        assert mask[1].count_nonzero() == 0
+
+
+def test_without_padding_there_is_no_need_of_a_mask(network, batch):
+    ids, mask = batch
+    bert = FunctionalBert(shape_of(network, torch.float32), compiled=False)
+    weights = weights_of(network)
+    with_mask = bert(ids, torch.ones_like(mask), weights, False)
+    torch.testing.assert_close(bert(ids, None, weights, False), with_mask)
 
 
 def test_products_are_all_matrices_and_biases_of_linear_layers(network):

@@ -125,7 +125,7 @@ class RunReport(Callback):
 
     def _content(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> dict[str, Any]:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        device = pl_module.device
+        device = trainer.strategy.root_device  # after a fit the weights lie on the CPU
         peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
         return {
             "banner": self.banner,

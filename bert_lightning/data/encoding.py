@@ -141,7 +141,8 @@ class EncodedRows(Dataset[Batch]):
 
         Returns:
             ``input_ids`` and ``attention_mask`` of shape (B, T), ``labels`` of shape (B,), all
-            int64, and ``rows``, the row numbers as a NumPy array, which stays on the host.
+            int64; on the host ``rows``, the row numbers as a NumPy array, and ``is_full``, whether
+            there is no padding.
         """
         rows = np.asarray(indices, dtype=np.int64)
         lengths = self.table.lengths[rows]
@@ -157,6 +158,7 @@ class EncodedRows(Dataset[Batch]):
             "input_ids": torch.from_numpy(input_ids),
             "attention_mask": torch.from_numpy(mask.astype(np.int64)),
             "rows": rows,
+            "is_full": bool(mask.all()),
         }
         if self.labels is not None:
             batch["labels"] = torch.from_numpy(self.labels[rows])

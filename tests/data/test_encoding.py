@@ -147,6 +147,7 @@ def test_batches_equal_a_slow_reference(pad):
         input_ids, mask = _slow_batch(rows, indices, pad)
         assert batch["input_ids"].tolist() == input_ids
         assert batch["attention_mask"].tolist() == mask
+        assert batch["is_full"] is bool(np.all(mask))
         assert batch["labels"].tolist() == batch["rows"].tolist() == indices
 
 

@@ -72,7 +72,7 @@ def test_a_small_budget_gives_a_smaller_batch_and_the_same_losses(
 
 @pytest.mark.parametrize("precision", ["16-mixed", "bf16-mixed"])
 def test_a_batch_is_found_in_mixed_precision_too(run_cli, words, tmp_path, precision):
-    budget = ("--find_batch.memory_gib", BUDGET_GIB * 0.6)
+    budget = ("--find_batch.memory_gib", BUDGET_GIB)
     status, _, err = run_cli(*words, *budget, "--trainer.precision", precision)
     assert status == 0, err
     assert settings(tmp_path, 1)["data"]["batch_size"] < ROWS
