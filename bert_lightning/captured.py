@@ -35,6 +35,7 @@ from bert_lightning.graphs import Inputs, Recording, Studio, rounded_length
 
 RowLosses = Callable[[Tensor, Tensor], Tensor]
 
+EVALUATION_LAUNCHES = 32  # about what recording takes; most lengths of a small split come up less
 UNMASKED_FROM = 64  # pieces; attention without a mask takes 4 % off a step of 256 × 128
 
 
@@ -161,6 +162,8 @@ class CapturedTraining:
             batch: On the device.
             is_first: Whether a step begins.
         """
+        if is_first:
+            self.optimizer.refresh_if_changed()
         kind = kind_of(batch, self.filled, self.longest, is_first)
         if kind not in self._shapes:
             self._shapes[kind] = self._prepared(kind)
@@ -241,20 +244,19 @@ class CapturedTraining:
 
 
 class CapturedForward:
-    """Logits of a batch without gradients, as graphs.
+    """Logits of a batch without gradients, as graphs of shapes that come up often.
+
+    Nothing is compiled: that takes longer than evaluating some hundred thousand titles.
 
     Args:
         network: A BertForSequenceClassification on the device; its weights are read at each call.
         dtype: Type of the products.
         longest: Most pieces a row.
         studio: Where graphs are recorded.
-        compiled: Whether to compile.
     """
 
-    def __init__(
-        self, network: Any, dtype: torch.dtype, longest: int, studio: Studio, compiled: bool
-    ) -> None:
-        self.forward = FunctionalBert(shape_of(network, dtype), compiled)
+    def __init__(self, network: Any, dtype: torch.dtype, longest: int, studio: Studio) -> None:
+        self.forward = FunctionalBert(shape_of(network, dtype), compiled=False)
         self.longest = longest
         self.filled = 0
         self.weights = weights_of(network)
@@ -285,4 +287,4 @@ class CapturedForward:
                 mask = None if kind.is_full else inputs.mask
                 logits.copy_(self.forward(inputs.ids, mask, self.weights, training=False))
 
-        return inputs, logits, Recording(work, self.studio)
+        return inputs, logits, Recording(work, self.studio, EVALUATION_LAUNCHES)

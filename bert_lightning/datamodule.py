@@ -289,6 +289,8 @@ class THUCNewsDataModule(LightningDataModule):
             rows,
             batch_sampler=sampler,
             collate_fn=as_it_is,
+            # or the copy of a large batch would wait for the step before
+            pin_memory=self.trainer.strategy.root_device.type == "cuda",
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
         )

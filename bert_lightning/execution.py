@@ -26,6 +26,12 @@ _GRADIENT_HOOKS = (
     "on_before_zero_grad",
     "on_before_optimizer_step",
 )
+_MODULE_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+)
 
 
 class Execution(NamedTuple):
@@ -108,6 +114,11 @@ def _obstacles_to_compiling(trainer: Any, model: Any) -> list[str]:
         found.append("trainer.detect_anomaly true")
     if type(model.network).__name__ != "BertForSequenceClassification":
         found.append(f"a network of type {type(model.network).__name__}")
+    found += [
+        f"a hook of {name or 'the network'}, which would not be called"
+        for name, module in model.network.named_modules()
+        if any(getattr(module, hooks) for hooks in _MODULE_HOOKS)
+    ][:1]
     return found
 
 

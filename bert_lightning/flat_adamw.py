@@ -143,6 +143,7 @@ class FlatAdamW(AdamW):
         parameters = [p for segment, _ in self._segments for p in segment.parameters]
         self._steps = torch.zeros(len(parameters), device=parameters[0].device)
         self._write_states()
+        self._versions = self._seen_versions()
 
     def _add_segment(
         self, parameters: list[nn.Parameter], dtype: torch.dtype, accumulates: bool, group: int
@@ -222,6 +223,19 @@ class FlatAdamW(AdamW):
         for segment, _ in self._segments:
             if segment.used is not segment.weights:
                 segment.used.copy_(segment.weights)
+        self._versions = self._seen_versions()
+
+    def refresh_if_changed(self) -> None:
+        """Write the copies again if somebody else has changed a parameter in place.
+
+        A change of ``parameter.data`` leaves no trace, and is used from the next step on.
+        """
+        if self._versions != self._seen_versions():
+            self.refresh()
+
+    def _seen_versions(self) -> list[int]:
+        # steps change the flat tensors, which count for themselves
+        return [parameter._version for parameter in self._place]
 
     def release(self) -> None:
         """Give back the memory, after the last step."""

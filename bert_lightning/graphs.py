@@ -44,6 +44,7 @@ class Studio:
         if self._stream is None:
             return None
         started = time.perf_counter()
+        torch.cuda.empty_cache()  # what was run before took memory that the graph cannot use
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream())
         gc.disable()  # what it frees would be freed inside the graph
@@ -61,26 +62,26 @@ class Studio:
         finally:
             gc.enable()
         torch.cuda.current_stream().wait_stream(self._stream)
-        torch.cuda.empty_cache()  # what the run before the recording took lies outside the pool
         self.graphs += 1
         self.seconds += time.perf_counter() - started
         return graph
 
 
 class Recording:
-    """Work on the device that is run the first time, recorded the second, and then replayed.
+    """Work on the device that is launched at first, then recorded, and from then on replayed.
 
     Args:
         work: Launches kernels that read and write tensors which stay where they are; returns
             nothing and waits for nothing.
         studio: Where it is recorded.
+        launches: How often it is launched before; at least once, to compile what is missing.
     """
 
-    def __init__(self, work: Callable[[], None], studio: Studio) -> None:
+    def __init__(self, work: Callable[[], None], studio: Studio, launches: int = 1) -> None:
         self.work = work
         self.studio = studio
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._has_run = False
+        self._launches_left = launches
 
     @property
     def is_recorded(self) -> bool:
@@ -89,11 +90,11 @@ class Recording:
 
     def __call__(self) -> None:
         """Do the work."""
-        if self._graph is None and self._has_run:
+        if self._graph is None and not self._launches_left:
             self._graph = self.studio.record(self.work)
         if self._graph is None:
             self.work()
-            self._has_run = True
+            self._launches_left = max(0, self._launches_left - 1)
         else:
             self._graph.replay()
 

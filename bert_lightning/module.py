@@ -109,6 +109,7 @@ class BertClassifier(LightningModule):
             network.config.use_cache = False  # or transformers says that it sets this itself
             old_name = network.gradient_checkpointing_enable
             getattr(network, "activation_checkpointing_enable", old_name)({"use_reentrant": False})
+            network.disable_input_require_grads()  # a hook that the other kind alone needs
         self._tokenizer_files = tokenizer_files(self.backbone.tokenizer)
         self.metrics = EvaluationMetrics(len(class_names))
         self.results: dict[str, dict[str, Any]] = {}
@@ -334,7 +335,6 @@ class BertClassifier(LightningModule):
             self.chosen.dtype,
             self.max_positions,
             self._studio,
-            self.chosen.compiles,
         )
         return self._evaluation(batch)
 

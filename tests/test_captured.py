@@ -1,5 +1,7 @@
 """What graphs record, run without graphs: on a CPU the same work is launched each time."""
 
+import math
+
 import lightning.pytorch as L
 import pytest
 import torch
@@ -14,7 +16,7 @@ from bert_lightning.captured import CapturedForward, Kind, kind_of
 from bert_lightning.console import Console
 from bert_lightning.errors import TrainingError
 from bert_lightning.execution import DTYPES, Execution
-from bert_lightning.graphs import Studio, rounded_length
+from bert_lightning.graphs import Recording, Studio, rounded_length
 
 
 @pytest.fixture
@@ -141,6 +143,26 @@ def test_a_captured_run_goes_on_with_the_optimizer_of_an_eager_one(classifier, t
         assert_same_weights(resumed, whole, 1e-5)
 
 
+@pytest.mark.usefixtures("captured")
+def test_weights_that_a_callback_changes_are_used_in_the_next_step(classifier):
+    class Zeroes(L.Callback):
+        def on_train_batch_end(self, trainer, pl_module, *_):
+            with torch.no_grad():
+                pl_module.network.classifier.weight.zero_()
+                pl_module.network.classifier.bias.zero_()
+
+    class Losses(L.Callback):
+        def __init__(self):
+            self.kept = []
+
+        def on_train_batch_end(self, trainer, pl_module, *_):
+            self.kept.append(float(pl_module._logged["train/loss"]))
+
+    losses, model = Losses(), classifier(learning_rate=0.1, dropout=0.0)
+    train(model, batches(6), losses, Zeroes(), plugin=AmpPrecision("bf16-mixed", "cpu"))
+    assert losses.kept[1:] == pytest.approx([math.log(4)] * 5, abs=1e-3)
+
+
 class Saved(L.Callback):
     """Writes a checkpoint at the end."""
 
@@ -154,9 +176,7 @@ class Saved(L.Callback):
 def test_logits_do_not_depend_on_rows_that_fill_a_batch_up(classifier):
     model = classifier()
     model.network.eval()
-    forward = CapturedForward(
-        model.network, torch.float32, 512, Studio(torch.device("cpu")), compiled=False
-    )
+    forward = CapturedForward(model.network, torch.float32, 512, Studio(torch.device("cpu")))
     data = batches(2, last=2)
     for batch in data:
         expected = model.network(
@@ -206,6 +226,30 @@ def test_batches_without_padding_are_trained_alike_without_a_mask(
     # both kinds at the start, so that neither is compiled in the midst of the run
     assert masks[:2] == [True, False]
     assert masks[2:] == [made["is_full"] for made in data[:-1]] + [False]
+
+
+def test_work_is_launched_as_often_as_was_said_then_recorded_once_and_replayed():
+    done = []
+
+    class Graph:
+        def replay(self):
+            done.append("replay")
+
+    class Recorder:
+        def record(self, work):
+            done.append("record")
+            return Graph()
+
+    recording = Recording(lambda: done.append("launch"), Recorder(), launches=2)
+    for _ in range(4):
+        recording()
+    assert done == ["launch", "launch", "record", "replay", "replay"]
+    assert recording.is_recorded
+
+
+def test_checkpointing_leaves_no_hook_that_would_hinder_capture(classifier):
+    network = classifier(gradient_checkpointing=True).network
+    assert not [name for name, module in network.named_modules() if module._forward_hooks]
 
 
 def test_lengths_are_rounded_little_and_few_remain():

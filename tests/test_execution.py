@@ -5,6 +5,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.plugins.precision import HalfPrecision, MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
+from torch import nn
 
 from bert_lightning import execution
 from bert_lightning.amp import AmpPrecision
@@ -21,16 +22,20 @@ class ClipsGradients(Callback):
         pass
 
 
-class BertForSequenceClassification:
+class BertForSequenceClassification(nn.Module):
     config = types.SimpleNamespace(hidden_size=768)
+
+    def __init__(self):
+        super().__init__()
+        self.classifier = nn.Linear(2, 2)
 
 
 class Model:
-    network = BertForSequenceClassification()
     configure_gradient_clipping = LightningModule.configure_gradient_clipping
 
     def __init__(self):
         self.fused_optimizer = None
+        self.network = BertForSequenceClassification()
 
 
 @pytest.fixture
@@ -69,6 +74,24 @@ def test_own_callbacks_do_not_hinder_capture(model):
     recorder = AmpRecorder(None, Console())
     chosen = choose_execution("auto", trainer(callbacks=[recorder, Callback()]), model)
     assert chosen.name == "captured"
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+    ],
+)
+def test_hooks_of_a_users_module_are_called(model, register):
+    getattr(model.network.classifier, register)(lambda *_: None)
+    chosen = choose_execution("auto", trainer(), model)
+    assert chosen.name == "eager"
+    assert "a hook of classifier, which would not be called" in chosen.reason
+    with pytest.raises(ConfigError, match="a hook of classifier"):
+        choose_execution("compiled", trainer(), model)
 
 
 def test_without_triton_a_step_is_captured_as_it_is(model, monkeypatch):

@@ -11,7 +11,9 @@ from scaled_runs import Poison, Rates, tiny_classifier, train
 
 from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
+from bert_lightning.captured import EVALUATION_LAUNCHES, CapturedForward
 from bert_lightning.console import Console
+from bert_lightning.graphs import Studio
 
 pytestmark = pytest.mark.gpu
 PLUGINS = {
@@ -131,6 +133,20 @@ def test_layers_computed_again_give_the_same_losses(classifier, precision):
     again = {**settings, "gradient_checkpointing": True}
     _, ours = trained(classifier, data, precision, "captured", settings=again)
     assert ours == pytest.approx(plain, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_replayed_logits_are_those_of_the_network(classifier, dtype):
+    network = classifier().network.cuda().eval()
+    forward = CapturedForward(network, dtype, 512, Studio(torch.device("cuda", 0)))
+    data = varied(EVALUATION_LAUNCHES + 8, lengths=(12,), last=5)
+    for batch in data:
+        batch = {name: value.cuda() for name, value in batch.items() if name != "rows"}
+        ours = forward(batch)
+        with torch.no_grad(), torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+            theirs = network(batch["input_ids"], batch["attention_mask"]).logits
+        torch.testing.assert_close(ours, theirs.float(), atol=1e-2, rtol=1e-2)
+    assert forward.studio.graphs == 1
 
 
 def test_a_new_length_takes_less_than_a_second(classifier):

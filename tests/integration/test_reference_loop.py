@@ -99,7 +99,7 @@ def reference_losses(model, data, device, dtype=None):
         batch = {
             name: value.to(device)
             for name, value in rows.__getitems__(indices).items()
-            if name != "rows"
+            if isinstance(value, torch.Tensor)
         }
         with torch.autocast(device, dtype=dtype or torch.float32, enabled=dtype is not None):
             logits = network(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
