@@ -113,10 +113,12 @@ def _predictions(
     records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
 ) -> Iterator[tuple[str, str | None, list[float | None]]]:
     """Yield text, label and probabilities; an empty text has neither, nor one not scored."""
-    best = probabilities.argmax(axis=1) if len(records) else []
-    for record, winner, row in zip(records, best, probabilities, strict=True):
-        if record.text and not np.isnan(row).any():
-            yield record.text, names[winner], [round(float(value), DIGITS) for value in row]
+    best = probabilities.argmax(axis=1).tolist() if len(records) else []
+    is_scored = ~np.isnan(probabilities).any(axis=1)
+    rounded = np.round(probabilities.astype(np.float64), DIGITS).tolist()  # at once: twice as fast
+    for record, winner, known, row in zip(records, best, is_scored, rounded, strict=True):
+        if record.text and known:
+            yield record.text, names[winner], row
         else:
             yield record.text, None, [None] * len(names)
 
