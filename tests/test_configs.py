@@ -96,10 +96,8 @@ def test_a_config_fits_on_the_cpu(config, quick, run_cli, tmp_path):
     assert (tmp_path / "runs" / "1" / "checkpoints" / "best.ckpt").is_file()
 
 
-@pytest.mark.parametrize(
-    "config",
-    ["ddp.yaml", *(pytest.param(c, marks=pytest.mark.slow) for c in MORE_DDP)],
-)
+@pytest.mark.slow  # tests of equal weights and of predictions have two processes, too
+@pytest.mark.parametrize("config", ["ddp.yaml", *MORE_DDP])
 def test_a_ddp_config_fits_on_two_processes(config, quick, run_process, tmp_path):
     status, out, err = run_process(
         *["fit", "--config", "amp.yaml", "--config", config, "--trainer.devices", "2"],

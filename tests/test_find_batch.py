@@ -364,6 +364,7 @@ sys.exit(cli.main())
 """
 
 
+@pytest.mark.slow
 def test_all_processes_of_ddp_train_with_the_batch_of_the_first(
     tmp_path, news_folder, tiny_bert_folder
 ):
