@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from bert_lightning.amp import AmpSettings, StepRing
-from bert_lightning.data.encoding import IGNORED_LABEL, Batch
+from bert_lightning.data.encoding import Batch
 from bert_lightning.flat_adamw import FlatAdamW
 from bert_lightning.functional_bert import (
     FunctionalBert,
@@ -120,6 +120,7 @@ class CapturedTraining:
         self.settings = settings
         self.ring = ring
         self.forward = FunctionalBert(shape_of(network, dtype), compiled)
+        self.has_dropout = network.training
         self._gradients: list[Tensor] = []
         self._leaves: list[Tensor] = []
         self.weights = weights_of(network, self._leaf)
@@ -128,18 +129,22 @@ class CapturedTraining:
         self._loss = torch.zeros((), device=self.device)
         self._rows = torch.zeros((), device=self.device)
         self._found_inf = torch.zeros((), device=self.device)
+        self.batch_loss = torch.zeros((), device=self.device)
         self.loss = torch.zeros((), device=self.device)
         self.rate = torch.zeros((), device=self.device)
         self._shapes: dict[Kind, tuple[Inputs, Recording]] = {}
         self._update = Recording(self._step, self.studio)
+        self._settings = self._seen_settings()
         optimizer.refresh()
         if scaler is not None:
             scaler.scale(self._loss)  # makes its tensors
 
     def _leaf(self, parameters: Sequence[nn.Parameter]) -> Any:
         """Return what autograd takes the gradient of; a constant where parameters are frozen."""
-        if not parameters[0].requires_grad:
+        if not any(parameter.requires_grad for parameter in parameters):
             return as_they_are([parameter.detach() for parameter in parameters])
+        if not all(parameter.requires_grad for parameter in parameters):
+            return tuple(self._leaf([parameter]) for parameter in parameters)
         leaf = self.optimizer.used(parameters).detach().requires_grad_()
         torch._dynamo.mark_static(leaf)
         self._leaves.append(leaf)
@@ -157,6 +162,8 @@ class CapturedTraining:
 
     def run(self, batch: Batch, is_first: bool) -> None:
         """Add the gradients of a batch to those of the step, or begin a step.
+
+        ``batch_loss`` is then the sum over its rows, over the rows of a full batch.
 
         Args:
             batch: On the device.
@@ -182,15 +189,27 @@ class CapturedTraining:
 
     def update(self) -> None:
         """Step the optimizer; ``loss`` is the mean over the rows of the step, ``rate`` its rate."""
+        if not all(map(_is_same, self._seen_settings(), self._settings)):
+            for group in self.optimizer.param_groups:  # a graph takes no number from the host
+                group["lr"] = torch.as_tensor(group["lr"], device=self.device)
+            self._settings = self._seen_settings()
+            self._update = Recording(self._step, self.studio)
         was_recorded = self._update.is_recorded
         self._update()
         if self.ring is not None and self._update.is_recorded and was_recorded:
             self.ring.written += 1  # what is replayed runs no Python
 
+    def _seen_settings(self) -> list[Any]:
+        """Return what a graph of the update holds, which somebody may put something else for."""
+        groups = self.optimizer.param_groups
+        return [group[name] for group in groups for name in ("lr", "weight_decay", "betas", "eps")]
+
     def _gradients_of(self, inputs: Inputs, is_full: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the sum of the rows' losses, and scaled gradients."""
         with torch.autocast(self.device.type, enabled=False):
-            logits = self.forward(inputs.ids, None if is_full else inputs.mask, self.weights)
+            logits = self.forward(
+                inputs.ids, None if is_full else inputs.mask, self.weights, self.has_dropout
+            )
             loss = self.row_losses(logits, inputs.labels).sum()
             scaled = loss / (self.full * self.windows)
             if self.scaler is not None:
@@ -199,15 +218,15 @@ class CapturedTraining:
 
     def _add_gradients(self, inputs: Inputs, kind: Kind) -> None:
         loss, gradients = self._gradients_of(inputs, kind.is_full)
-        rows = (inputs.labels != IGNORED_LABEL).sum()
         with torch.no_grad():
+            torch.div(loss, self.full, out=self.batch_loss)
             if kind.is_first:
                 self._loss.copy_(loss)
-                self._rows.copy_(rows)
+                self._rows.copy_(inputs.count)
                 torch._foreach_copy_(self._gradients, gradients)
             else:
                 self._loss += loss
-                self._rows += rows
+                self._rows += inputs.count
                 torch._foreach_add_(self._gradients, gradients)
 
     @torch.no_grad()
@@ -241,6 +260,11 @@ class CapturedTraining:
         )
         scale.clamp_(min=self.settings.min_scale)
         self.ring.write(loss_scale=used_scale, norm=norm, found_inf=self._found_inf, scale=scale)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    is_tensor = isinstance(one, Tensor) or isinstance(other, Tensor)
+    return one is other if is_tensor else bool(one == other)
 
 
 class CapturedForward:

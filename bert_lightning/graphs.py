@@ -106,11 +106,13 @@ class Inputs:
         self.ids = torch.zeros(rows, length, dtype=torch.int64, device=device)
         self.mask = torch.zeros_like(self.ids)
         self.labels = torch.full((rows,), IGNORED_LABEL, dtype=torch.int64, device=device)
+        self.count = torch.zeros((), device=device)  # rows of the batch
 
     def take(self, batch: Batch) -> None:
         """Copy a batch; what it does not fill counts for nothing."""
         ids, mask = batch["input_ids"], batch["attention_mask"]
         rows, length = ids.shape
+        self.count.fill_(rows)
         if ids.shape != self.ids.shape:
             self.ids.zero_()
             self.mask.zero_()

@@ -138,7 +138,8 @@ class BertClassifier(LightningModule):
     def setup(self, stage: str) -> None:
         """Choose how work gets to the device."""
         self.chosen = choose_execution(self.execution, self.trainer, self)
-        self._compiled = None
+        # a run that was broken off tears nothing down
+        self._training = self._evaluation = self._studio = self._compiled = None
         if self.chosen.name == "captured":
             self._studio = Studio(self.trainer.strategy.root_device)
         elif self.chosen.name == "compiled":
@@ -150,7 +151,7 @@ class BertClassifier(LightningModule):
         if self._training is not None:
             self._captured = self._training.summary()
             self._training.optimizer.release()
-        self._training = self._evaluation = self._studio = None
+        self._training = self._evaluation = self._studio = self._compiled = None
 
     def execution_summary(self) -> dict[str, Any]:
         """Return what the report says of the way that work got to the device."""
@@ -168,7 +169,7 @@ class BertClassifier(LightningModule):
             return logits
         with torch.autocast(input_ids.device.type, enabled=False):
             return self._compiled(
-                input_ids, attention_mask, weights_of(self.network), self.training
+                input_ids, attention_mask, weights_of(self.network), self.network.training
             )
 
     def on_train_start(self) -> None:
@@ -217,7 +218,7 @@ class BertClassifier(LightningModule):
         if self.chosen.name == "captured":
             self._training = self._training or self._capture(full)
             self._training.run(batch, is_first)
-            return self._training.loss
+            return self._training.batch_loss
         loss = self.row_losses(batch).mean()
         if is_first:
             self._window = []
@@ -230,7 +231,7 @@ class BertClassifier(LightningModule):
         trainer: Any = self.trainer
         optimizer: Any = trainer.optimizers[0]
         plugin, by_value = trainer.precision_plugin, trainer.gradient_clip_algorithm == "value"
-        optimizer.clip_value = trainer.gradient_clip_val if by_value else None
+        optimizer.clip_value = (trainer.gradient_clip_val or None) if by_value else None
         varied = getattr(trainer.datamodule, "tokens_per_batch", None) is not None
         return CapturedTraining(
             self.network,
@@ -295,7 +296,7 @@ class BertClassifier(LightningModule):
             gradients = [p.grad for g in optimizer.param_groups for p in g["params"]]
             torch._foreach_mul_([g for g in gradients if g is not None], factor)
         rate = optimizer.param_groups[0]["lr"]
-        self._logged = {"train/loss": loss, "train/learning_rate": rate.clone()}
+        self._logged = {"train/loss": loss, "train/learning_rate": torch.as_tensor(rate).clone()}
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """Nothing: the schedule follows the optimizer's real updates by itself."""
@@ -326,10 +327,9 @@ class BertClassifier(LightningModule):
 
     def evaluate_batch(self, batch: Batch) -> Tensor:
         """Return logits, float32 of shape (B, C), by the way that was chosen for the run."""
-        if self.chosen.name != "captured":
+        if self._studio is None:
             logits: Tensor = self(batch["input_ids"], batch["attention_mask"])
             return logits.float()
-        assert self._studio is not None
         self._evaluation = self._evaluation or CapturedForward(
             self.network,
             self.chosen.dtype,

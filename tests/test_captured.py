@@ -14,6 +14,7 @@ from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.captured import CapturedForward, Kind, kind_of
 from bert_lightning.console import Console
+from bert_lightning.data.encoding import IGNORED_LABEL
 from bert_lightning.errors import TrainingError
 from bert_lightning.execution import DTYPES, Execution
 from bert_lightning.graphs import Recording, Studio, rounded_length
@@ -57,7 +58,15 @@ def assert_same_weights(ours, theirs, tolerance):
 
 @pytest.mark.usefixtures("captured")
 @pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize("clip", [{}, {"gradient_clip_algorithm": "value"}])
+@pytest.mark.parametrize(
+    "clip",
+    [
+        {},
+        {"gradient_clip_algorithm": "value"},
+        {"gradient_clip_algorithm": "value", "gradient_clip_val": 0},
+    ],
+    ids=["norm", "value", "zero"],
+)
 def test_captured_training_equals_eager_training(classifier, accumulate, clip):
     data = batches(8, last=2)  # a short last batch, and a short last window
     settings = {"warmup_ratio": 0.25, "schedule": "linear", "learning_rate": 1e-4}
@@ -259,3 +268,126 @@ def test_lengths_are_rounded_little_and_few_remain():
         assert length <= rounded_length(length, 512) <= max(length * 1.0625, length + 1)
     assert rounded_length(119, 120) == 120
     assert rounded_length(125, 127) == 127  # no position beyond the model's
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("ignored", [2, 4])
+def test_rows_without_a_label_count_as_in_the_eager_path(classifier, ignored):
+    data = batches(4)
+    data[1]["labels"][:ignored] = IGNORED_LABEL
+    settings = {"learning_rate": 1e-4}
+    (eager, _), (ours, _) = both(classifier, data, Precision, settings=settings)
+    assert_same_weights(ours, eager, 1e-5)
+
+
+class Seen(L.Callback):
+    """Keeps what the training step returns; breaks off after a batch."""
+
+    def __init__(self, last=None):
+        self.losses, self.last = [], last
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.losses.append(float(outputs["loss"]))
+        if batch_idx == self.last:
+            raise ValueError("broken off")
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_callbacks_get_the_loss_of_their_own_batch(classifier, accumulate):
+    seen = {}
+    for execution in ("eager", "auto"):
+        seen[execution] = Seen()
+        model = classifier(execution=execution)
+        options = {"plugin": Precision(), "accumulate_grad_batches": accumulate}
+        train(model, batches(5, last=2), seen[execution], **options)
+    assert seen["auto"].losses == pytest.approx(seen["eager"].losses, abs=1e-4)
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_model_is_trained_again_after_a_run_that_was_broken_off(classifier):
+    trained = []
+    for execution in ("eager", "auto"):
+        model = classifier(execution=execution, learning_rate=1e-4)
+        with pytest.raises(ValueError, match="broken off"):
+            train(model, batches(4), Seen(last=1), plugin=Precision())
+        train(model, batches(4), plugin=Precision())
+        trained.append(model)
+    assert_same_weights(trained[1], trained[0], 1e-5)
+
+
+@pytest.mark.parametrize("execution", ["captured", "compiled"])
+def test_a_trained_model_is_an_ordinary_one(classifier, execution, monkeypatch):
+    chosen = Execution(execution, False)
+    monkeypatch.setattr(module_of_classifier, "choose_execution", lambda *_: chosen)
+    model, data = classifier(), batches(2)
+    train(model, data, plugin=Precision())
+    model.eval()
+    with torch.no_grad():
+        expected = model.network(data[0]["input_ids"], data[0]["attention_mask"]).logits
+        found = model.predict_step(data[0], 0)["probabilities"]
+        torch.testing.assert_close(found, expected.softmax(-1))
+        halves = model.to(torch.bfloat16)(data[0]["input_ids"], data[0]["attention_mask"])
+    assert halves.dtype == torch.bfloat16
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("frozen", ["query", "key"])
+def test_query_key_and_value_are_trained_one_by_one(classifier, frozen):
+    trained = []
+    for execution in ("eager", "auto"):
+        model = classifier(execution=execution, learning_rate=1e-4)
+        attention = model.network.bert.encoder.layer[0].attention.self
+        getattr(attention, frozen).requires_grad_(False)
+        train(model, batches(4), plugin=Precision())
+        trained.append(model)
+    assert_same_weights(trained[1], trained[0], 1e-5)
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_network_in_evaluation_mode_has_no_dropout(classifier):
+    trained = []
+    for execution in ("eager", "auto"):
+        model = classifier(execution=execution, learning_rate=1e-4, dropout=0.5)
+        model.network.eval()
+        train(model, batches(4), plugin=Precision())
+        trained.append(model)
+    assert_same_weights(trained[1], trained[0], 1e-5)
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("kind", [float, torch.tensor])
+def test_settings_that_a_callback_puts_in_place_are_used_from_the_next_step_on(
+    classifier, kind, monkeypatch
+):
+    class Settles(L.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if batch_idx == 4:
+                for group in trainer.optimizers[0].param_groups:
+                    group["lr"], group["weight_decay"] = kind(1e-3), 0.5
+
+    class Graph:
+        """Replays what was recorded, with the settings of that time."""
+
+        def __init__(self, work):
+            self.work = work
+            self.training = getattr(work, "__self__", None)
+            self.groups = self._groups()
+
+        def _groups(self):
+            return [dict(g) for g in self.training.optimizer.param_groups] if self.training else []
+
+        def replay(self):
+            now = self._groups()
+            for number, group in enumerate(self.groups):
+                self.training.optimizer.param_groups[number].update(group)
+            self.work()
+            for number, group in enumerate(now):
+                self.training.optimizer.param_groups[number].update(group)
+
+    monkeypatch.setattr(Studio, "record", lambda self, work: Graph(work))
+    settings = {"learning_rate": 1e-4}
+    (eager, _), (ours, _) = both(
+        classifier, batches(8), Precision, lambda: (Settles(),), settings=settings
+    )
+    assert_same_weights(ours, eager, 2e-5)
