@@ -70,6 +70,7 @@ class Shape(NamedTuple):
         head_dropout: Of what the classifier gets.
         dtype: Type of the products.
         checkpointed: Whether layers are computed again in the backward pass.
+        padding: Token id whose embedding gets no gradient, or None.
     """
 
     heads: int
@@ -80,6 +81,7 @@ class Shape(NamedTuple):
     head_dropout: float
     dtype: torch.dtype
     checkpointed: bool
+    padding: int | None
 
     def without_dropout(self) -> Shape:
         """Return the shape for evaluation."""
@@ -158,13 +160,15 @@ def shape_of(network: Any, dtype: torch.dtype) -> Shape:
         head_dropout=network.dropout.p,
         dtype=dtype,
         checkpointed=is_checkpointed(network),
+        padding=network.bert.embeddings.word_embeddings.padding_idx,
     )
 
 
 def embed(input_ids: Tensor, weights: tuple[Tensor, ...], shape: Shape) -> Tensor:
     """Return the sum of the embeddings, float32 of shape (B, T, H), for ids of shape (B, T)."""
     words, positions, types, norm, norm_bias = weights
-    summed = embedding(input_ids, words) + types[0] + positions[: input_ids.shape[1]]
+    found = embedding(input_ids, words, shape.padding)
+    summed = found + types[0] + positions[: input_ids.shape[1]]
     normed = layer_norm(summed, norm.shape, norm, norm_bias, shape.epsilon)
     return dropout(normed, shape.hidden_dropout)
 
