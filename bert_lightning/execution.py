@@ -10,8 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._triton import has_triton
 
 from bert_lightning.amp import AmpPrecision
@@ -119,7 +122,18 @@ def _obstacles_to_compiling(trainer: Any, model: Any) -> list[str]:
         for name, module in model.network.named_modules()
         if any(getattr(module, hooks) for hooks in _MODULE_HOOKS)
     ][:1]
+    found += [
+        f"{name} of type {type(module).__name__}, which would not be called"
+        for name, module in model.network.named_modules()
+        if name and not _is_plain(module)
+    ][:1]
     return found
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Tell whether a part of a network is of the libraries' own types, and so are its weights."""
+    library = type(module).__module__.partition(".")[0]
+    return library in ("torch", "transformers") and not is_parametrized(module)
 
 
 def _obstacles_to_capture(trainer: Any, model: Any) -> list[str]:
@@ -140,6 +154,11 @@ def _obstacles_to_capture(trainer: Any, model: Any) -> list[str]:
         for callback in trainer.callbacks
         for hook in _GRADIENT_HOOKS
         if getattr(type(callback), hook, None) not in (None, getattr(Callback, hook))
+    ]
+    found += [
+        f"{type(callback).__name__}, which adds weights to the optimizer"
+        for callback in trainer.callbacks
+        if isinstance(callback, BaseFinetuning)
     ]
     overridden = type(model).configure_gradient_clipping
     if overridden is not LightningModule.configure_gradient_clipping:

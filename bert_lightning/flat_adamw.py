@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from typing_extensions import override
 
+from bert_lightning.errors import TrainingError
+
 ALIGNMENT = 8  # elements, 16 bytes of the smallest type; loads are slow from anywhere else
 
 
@@ -187,6 +189,15 @@ class FlatAdamW(AdamW):
                     "exp_avg_sq": square,
                 }
                 number += 1
+
+    @override
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if hasattr(self, "_segments"):
+            raise TrainingError(
+                "model.execution: expected all weights in the optimizer from the start – found a"
+                " group that is added later\ntake --model.execution compiled"
+            )
+        super().add_param_group(param_group)
 
     @override
     def load_state_dict(self, state_dict: Any) -> None:

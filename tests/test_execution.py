@@ -3,6 +3,7 @@ import types
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.plugins.precision import HalfPrecision, MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
 from torch import nn
@@ -94,6 +95,21 @@ def test_hooks_of_a_users_module_are_called(model, register):
         choose_execution("compiled", trainer(), model)
 
 
+class Adapted(nn.Linear):
+    """A layer that computes something else with its weights."""
+
+
+def test_parts_of_a_users_own_are_called(model):
+    nn.utils.parametrizations.orthogonal(model.network.classifier)
+    assert "classifier of type ParametrizedLinear, which would not be called" in (
+        choose_execution("auto", trainer(), model).line
+    )
+    model.network.classifier = Adapted(2, 2)
+    assert choose_execution("auto", trainer(), model).line == (
+        "eager – classifier of type Adapted, which would not be called"
+    )
+
+
 def test_without_triton_a_step_is_captured_as_it_is(model, monkeypatch):
     monkeypatch.setattr(execution, "has_triton", lambda: False)
     chosen = choose_execution("auto", trainer(), model)
@@ -110,6 +126,7 @@ def test_without_triton_a_step_is_captured_as_it_is(model, monkeypatch):
             {"callbacks": [ClipsGradients()]},
             "ClipsGradients.on_after_backward, which would find no gradients",
         ),
+        ({"callbacks": [BaseFinetuning()]}, "BaseFinetuning, which adds weights to the optimizer"),
         ({"plugin": MixedPrecision("16-mixed", "cuda")}, "the loss scale of MixedPrecision"),
     ],
 )

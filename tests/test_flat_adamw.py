@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW
 
+from bert_lightning.errors import TrainingError
 from bert_lightning.flat_adamw import FlatAdamW
 
 
@@ -188,3 +189,9 @@ def test_no_two_parameters_overlap():
     pointers = [p.data_ptr() for p in network.parameters()]
     assert len(set(pointers)) == len(pointers)
     assert [pointer % 16 for pointer in pointers] == [0] * len(pointers)
+
+
+def test_weights_that_are_added_later_are_refused():
+    optimizer = made_optimizer(made_network())
+    with pytest.raises(TrainingError, match="a group that is added later"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
