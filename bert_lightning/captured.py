@@ -273,7 +273,8 @@ class CapturedForward:
     Nothing is compiled: that takes longer than evaluating some hundred thousand titles.
 
     Args:
-        network: A BertForSequenceClassification on the device; its weights are read at each call.
+        network: A BertForSequenceClassification on the device; its weights are read at each call,
+            also those that somebody has put in place of others.
         dtype: Type of the products.
         longest: Most pieces a row.
         studio: Where graphs are recorded.
@@ -284,6 +285,8 @@ class CapturedForward:
         self.longest = longest
         self.filled = 0
         self.weights = weights_of(network)
+        self._parameters = list(network.parameters())
+        self._places: list[int] = []
         self.device = self.weights.embeddings[0].device
         self.studio = studio
         self._shapes: dict[Kind, tuple[Inputs, Tensor, Recording]] = {}
@@ -294,6 +297,10 @@ class CapturedForward:
         rows = len(batch["input_ids"])
         self.filled = max(rows, self.filled)
         kind = kind_of(batch, self.filled, self.longest)
+        places = [parameter.data_ptr() for parameter in self._parameters]
+        if places != self._places:  # graphs read where the weights were
+            self._places = places
+            self._shapes.clear()
         if kind not in self._shapes:
             self._shapes[kind] = self._prepared(kind)
         inputs, logits, work = self._shapes[kind]

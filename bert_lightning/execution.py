@@ -117,6 +117,8 @@ def _obstacles_to_compiling(trainer: Any, model: Any) -> list[str]:
         found.append("trainer.detect_anomaly true")
     if type(model.network).__name__ != "BertForSequenceClassification":
         found.append(f"a network of type {type(model.network).__name__}")
+    if getattr(model.network.config, "is_decoder", False):
+        found.append("a decoder, whose pieces see only those before them")
     found += [
         f"a hook of {name or 'the network'}, which would not be called"
         for name, module in model.network.named_modules()

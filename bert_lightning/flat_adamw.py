@@ -204,9 +204,9 @@ class FlatAdamW(AdamW):
         super().load_state_dict(state_dict)
         loaded = {parameter: dict(state) for parameter, state in self.state.items() if state}
         self._write_states()
-        for parameter, state in loaded.items():
+        for parameter in self._place:
             for name, own in self.state[parameter].items():
-                own.copy_(state[name])
+                own.copy_(loaded.get(parameter, {}).get(name, torch.zeros(())))
 
     def used(self, parameters: Sequence[nn.Parameter]) -> Tensor:
         """Return what products use of parameters that lie behind each other, as one tensor."""
@@ -236,17 +236,34 @@ class FlatAdamW(AdamW):
                 segment.used.copy_(segment.weights)
         self._versions = self._seen_versions()
 
+    @torch.no_grad()
     def refresh_if_changed(self) -> None:
-        """Write the copies again if somebody else has changed a parameter in place.
+        """Write the copies again if somebody else has changed a parameter.
 
-        A change of ``parameter.data`` leaves no trace, and is used from the next step on.
+        What was put in place of ``parameter.data`` is taken into the flat tensors. A change within
+        ``parameter.data`` leaves no trace, and is used from the next step on.
+
+        Raises:
+            TrainingError: Somebody has frozen a parameter.
         """
-        if self._versions != self._seen_versions():
-            self.refresh()
+        if self._versions == self._seen_versions():
+            return
+        if not all(parameter.requires_grad for parameter in self._place):
+            raise TrainingError(
+                "model.execution: expected the same weights to be trained throughout – found some"
+                " that were frozen in the midst of the run\ntake --model.execution compiled"
+            )
+        for segment, _ in self._segments:
+            views = segment.views(segment.weights)
+            for parameter, view in zip(segment.parameters, views, strict=True):
+                if parameter.data_ptr() != view.data_ptr():
+                    view.copy_(parameter.detach())
+                    parameter.data = view
+        self.refresh()
 
-    def _seen_versions(self) -> list[int]:
+    def _seen_versions(self) -> list[tuple[int, int, bool]]:
         # steps change the flat tensors, which count for themselves
-        return [parameter._version for parameter in self._place]
+        return [(p._version, p.data_ptr(), p.requires_grad) for p in self._place]
 
     def release(self) -> None:
         """Give back the memory, after the last step."""

@@ -391,3 +391,29 @@ def test_settings_that_a_callback_puts_in_place_are_used_from_the_next_step_on(
         classifier, batches(8), Precision, lambda: (Settles(),), settings=settings
     )
     assert_same_weights(ours, eager, 2e-5)
+
+
+def test_evaluation_sees_weights_put_in_place_of_those_that_were_recorded(classifier, monkeypatch):
+    class Graph:
+        """Replays what was recorded, with the weights that lay there."""
+
+        def __init__(self, work):
+            self.work, self.there = work, [p.data for p in network.parameters()]
+
+        def replay(self):
+            now = [p.data for p in network.parameters()]
+            for parameter, weight in zip(network.parameters(), self.there, strict=True):
+                parameter.data = weight
+            self.work()
+            for parameter, weight in zip(network.parameters(), now, strict=True):
+                parameter.data = weight
+
+    monkeypatch.setattr(Studio, "record", lambda self, work: Graph(work))
+    monkeypatch.setattr(captured_module, "EVALUATION_LAUNCHES", 1)
+    network = classifier().network.eval()
+    forward = CapturedForward(network, torch.float32, 512, Studio(torch.device("cpu")))
+    batch = batches(1)[0]
+    before = [forward(batch) for _ in range(3)][-1]
+    bias = network.classifier.bias
+    bias.data = bias.data + 1.0
+    torch.testing.assert_close(forward(batch), before + 1.0)

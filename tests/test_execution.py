@@ -95,6 +95,11 @@ def test_hooks_of_a_users_module_are_called(model, register):
         choose_execution("compiled", trainer(), model)
 
 
+def test_a_decoder_is_launched(model):
+    model.network.config = types.SimpleNamespace(hidden_size=768, is_decoder=True)
+    assert choose_execution("auto", trainer(), model).line.startswith("eager – a decoder")
+
+
 class Adapted(nn.Linear):
     """A layer that computes something else with its weights."""
 

@@ -195,3 +195,34 @@ def test_weights_that_are_added_later_are_refused():
     optimizer = made_optimizer(made_network())
     with pytest.raises(TrainingError, match="a group that is added later"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_tensors_put_in_place_of_weights_are_taken_in(dtype):
+    network = made_network()
+    optimizer = made_optimizer(network, dtype)
+    weight = network[0].weight
+    weight.data = torch.full_like(weight, 0.5)
+    optimizer.refresh_if_changed()
+    assert torch.equal(optimizer.used([weight]), torch.full_like(weight, 0.5, dtype=dtype))
+    give(optimizer, network, gradients(network, 1))
+    optimizer.step()
+    assert not (weight == 0.5).any()
+
+
+def test_weights_frozen_in_the_midst_of_a_run_are_refused():
+    network = made_network()
+    optimizer = made_optimizer(network)
+    network[0].requires_grad_(False)
+    with pytest.raises(TrainingError, match="frozen in the midst"):
+        optimizer.refresh_if_changed()
+
+
+def test_a_state_from_before_the_first_step_is_empty():
+    network = made_network()
+    optimizer = made_optimizer(network)
+    give(optimizer, network, gradients(network, 1))
+    optimizer.step()
+    optimizer.load_state_dict(AdamW(groups(made_network())).state_dict())
+    for state in optimizer.state.values():
+        assert not any(value.any() for value in state.values())
