@@ -52,14 +52,22 @@ def assert_same_weights(state, whole, name):
 @pytest.mark.parametrize(
     "words",
     [
-        (),
-        ("--trainer.val_check_interval", "2"),
-        ("--trainer.accumulate_grad_batches", "2"),
-        ("--data.tokens_per_batch", "200"),
-        ("--data.num_workers", "1"),
-        ("--trainer.callbacks+=EMAWeightAveraging", "--trainer.callbacks.decay", "0.9"),
+        pytest.param((), id="plain"),
+        pytest.param(("--trainer.val_check_interval", "2"), id="validation_inside"),
+        *(
+            pytest.param(words, id=name, marks=pytest.mark.slow)
+            for name, words in {
+                "accumulation": ("--trainer.accumulate_grad_batches", "2"),
+                "token_budget": ("--data.tokens_per_batch", "200"),
+                "workers": ("--data.num_workers", "1"),
+                "average": (
+                    "--trainer.callbacks+=EMAWeightAveraging",
+                    "--trainer.callbacks.decay",
+                    "0.9",
+                ),
+            }.items()
+        ),
     ],
-    ids=["plain", "validation_inside", "accumulation", "token_budget", "workers", "average"],
 )
 def test_from_each_saved_state_a_run_ends_at_the_same_weights(
     run_cli, quick, tmp_path, every_state, words
