@@ -29,6 +29,7 @@ from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.data_summary import DataSummary
 from bert_lightning.callbacks.progress import progress_bar
+from bert_lightning.callbacks.resume import ExactResume
 from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.callbacks.throughput import Throughput
@@ -303,6 +304,8 @@ class Assembly:
         callbacks = [run, throughput, report]
         if self._keeps_checkpoints():
             callbacks.append(BestAndLast(run, settings["save_every_seconds"]))
+        if self.request.command == "fit":
+            callbacks.append(ExactResume())
         return callbacks
 
     def _keeps_checkpoints(self) -> bool:

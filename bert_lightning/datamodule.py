@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from lightning.pytorch import LightningDataModule
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
@@ -293,6 +294,8 @@ class THUCNewsDataModule(LightningDataModule):
             pin_memory=self.trainer.strategy.root_device.type == "cuda",
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
+            # what it draws for its workers would move the numbers of dropout
+            generator=torch.Generator().manual_seed(self.seed),
         )
 
     def check_processes(self, split: str, processes: int) -> None:

@@ -22,6 +22,7 @@ def quieten() -> None:
         ".*treespec, LeafSpec.*",  # Lightning's own use of torch
         ".*callbacks used to create the checkpoint.*",  # test needs none of fit's
         ".*To copy construct from a tensor.*",  # LearningRateMonitor's copy of a rate on the device
+        ".*your dataloader is not resumable.*",  # ExactResume sees to it
         ".*Checkpoint directory .* exists and is not empty.*",
     ):
         warnings.filterwarnings("ignore", message)

@@ -63,7 +63,7 @@ ORDER = (
     "planning",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
-    "callbacks.data_summary callbacks.amp_recorder",
+    "callbacks.data_summary callbacks.amp_recorder callbacks.resume",
     "callbacks.checkpoints callbacks.run_report",
     "trainer assembly",
     "benchmark.base_shape benchmark.pipeline benchmark.precisions benchmark.stopwatch",

@@ -65,6 +65,10 @@ class BestAndLast(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         done = batch_idx + 1
+        # validation comes next and saves when it is over; Lightning would not go back to it
+        between: Any = trainer.val_check_batch or math.inf
+        if trainer.is_last_batch or not done % between:
+            return
         # the processes agree on a save through a broadcast, which is too dear for every step
         if done % trainer.log_every_n_steps or done % trainer.accumulate_grad_batches:  # type: ignore[attr-defined]
             return

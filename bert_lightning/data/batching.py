@@ -64,6 +64,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         self.tokens_per_batch = tokens_per_batch
         self.pad_to_multiple_of = pad_to_multiple_of
         self.epoch = 0
+        self.done = 0  # batches of the next epoch that an earlier run has trained on
         self._cuts = self._training_cuts() if shuffle else self._evaluation_cuts()
         # Lightning calls set_epoch on the sampler inside a batch sampler, never on itself
         self.sampler = self
@@ -119,6 +120,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         else:
             order = order[np.argsort(-self.lengths[order], kind="stable")]
             generator.shuffle(batches)
+        batches, self.done = batches[self.done :], 0
         for start, end in zip(self._cuts[batches], self._cuts[batches + 1], strict=True):
             batch = order[start:end]
             if len(batch) < self.world_size:  # a rank without rows would leave the others waiting

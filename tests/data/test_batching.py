@@ -81,6 +81,16 @@ def test_evaluation_repeats_a_row_only_where_there_are_fewer_rows_than_processes
     assert sorted(_flat(_flat(ranks[:rows]))) == list(range(rows))
 
 
+@pytest.mark.parametrize("budget", [None, 200])
+def test_an_epoch_that_was_cut_off_goes_on_with_the_next_batch_and_the_one_after_is_whole(budget):
+    sampler = BucketBatchSampler(_lengths(100), 8, shuffle=True, tokens_per_batch=budget)
+    sampler.set_epoch(1)
+    whole = list(sampler)
+    sampler.done = 5
+    assert list(sampler) == whole[5:]
+    assert list(sampler) == whole
+
+
 def test_evaluation_starts_with_the_longest_rows():
     (first, *_), lengths = _batches(100, 8, shuffle=False), _lengths(100)
     assert sorted(lengths[first]) == sorted(lengths)[-8:]

@@ -1,0 +1,80 @@
+"""Lets a run that was cut off inside an epoch go on with the next unseen batch."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from lightning.pytorch import Callback, LightningModule, Trainer
+from typing_extensions import override
+
+RANDOM_STATES = "random_states"
+
+
+class ExactResume(Callback):
+    """Keeps the random states of all processes, and brings the order of the rows to where it was.
+
+    The rows of an epoch follow from seed and epoch, so that the number of batches that are done is
+    all there is to know of them. Lightning counts these, but starts its loaders from the beginning.
+    """
+
+    def __init__(self) -> None:
+        self._states: list[dict[str, Any]] = []
+
+    @override
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        own = _random_states(trainer.strategy.root_device)
+        states = [own]
+        if dist.is_initialized():
+            states = [own for _ in range(trainer.world_size)]
+            dist.all_gather_object(states, own)
+        checkpoint[RANDOM_STATES] = states
+
+    @override
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self._states = checkpoint.get(RANDOM_STATES, [])
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.ckpt_path:
+            return
+        loop: Any = trainer.fit_loop
+        done = loop.epoch_loop.batch_progress.current.processed
+        loader: Any = trainer.train_dataloader
+        sampler = loader.batch_sampler
+        sampler.set_epoch(trainer.current_epoch)
+        sampler.done = done if done < trainer.num_training_batches else 0
+        if loader.num_workers and loop._data_fetcher is not None:
+            # its workers were given batches before the checkpoint was read
+            iter(loop._data_fetcher)
+        if len(self._states) == trainer.world_size:  # on other processes the rows differ anyhow
+            _restore(self._states[trainer.global_rank], trainer.strategy.root_device)
+
+
+def _random_states(device: torch.device) -> dict[str, Any]:
+    """Return all states that numbers may be drawn from, as a checkpoint may hold them."""
+    _, keys, *rest = np.random.get_state(legacy=True)
+    states = {
+        "python": random.getstate(),
+        "numpy": [torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _restore(states: dict[str, Any], device: torch.device) -> None:
+    keys, *rest = states["numpy"]
+    random.setstate(states["python"])
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
