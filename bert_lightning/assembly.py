@@ -305,7 +305,7 @@ class Assembly:
         if self._keeps_checkpoints():
             callbacks.append(BestAndLast(run, settings["save_every_seconds"]))
         if self.request.command == "fit":
-            callbacks.append(ExactResume())
+            callbacks.append(ExactResume(self.request.console))
         return callbacks
 
     def _keeps_checkpoints(self) -> bool:

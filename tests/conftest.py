@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +156,24 @@ def trained_folder(tmp_path_factory, tiny_bert_folder):
         os.chdir(folder)
         assert cli.main(words) == 0
     return folder
+
+
+@pytest.fixture
+def saved_states(monkeypatch, tmp_path):
+    """Keep a copy of each state that a run saves: a list of its step and its file."""
+    from bert_lightning.callbacks.checkpoints import BestAndLast
+
+    saved = []
+    save = BestAndLast._save
+
+    def save_and_copy(self, trainer):
+        save(self, trainer)
+        path = tmp_path / f"state_{len(saved)}.ckpt"
+        shutil.copy(self.run.checkpoints / "last.ckpt", path)
+        saved.append((trainer.global_step, path))
+
+    monkeypatch.setattr(BestAndLast, "_save", save_and_copy)
+    return saved
 
 
 @pytest.fixture

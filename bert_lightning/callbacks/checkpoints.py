@@ -66,8 +66,8 @@ class BestAndLast(Checkpoint):
     ) -> None:
         done = batch_idx + 1
         # validation comes next and saves when it is over; Lightning would not go back to it
-        between: Any = trainer.val_check_batch or math.inf
-        if trainer.is_last_batch or not done % between:
+        loop: Any = trainer.fit_loop
+        if trainer.is_last_batch or loop.epoch_loop._should_check_val_fx(loop._data_fetcher):
             return
         # the processes agree on a save through a broadcast, which is too dear for every step
         if done % trainer.log_every_n_steps or done % trainer.accumulate_grad_batches:  # type: ignore[attr-defined]

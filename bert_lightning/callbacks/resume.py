@@ -11,7 +11,10 @@ import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from bert_lightning.console import Console
+
 RANDOM_STATES = "random_states"
+BATCHES = "batches_an_epoch"
 
 
 class ExactResume(Callback):
@@ -19,10 +22,15 @@ class ExactResume(Callback):
 
     The rows of an epoch follow from seed and epoch, so that the number of batches that are done is
     all there is to know of them. Lightning counts these, but starts its loaders from the beginning.
+
+    Args:
+        console: Where it is said that an epoch has other batches now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console) -> None:
+        self.console = console
         self._states: list[dict[str, Any]] = []
+        self._batches: int | None = None
 
     @override
     def on_save_checkpoint(
@@ -34,12 +42,14 @@ class ExactResume(Callback):
             states = [own for _ in range(trainer.world_size)]
             dist.all_gather_object(states, own)
         checkpoint[RANDOM_STATES] = states
+        checkpoint[BATCHES] = int(trainer.num_training_batches)
 
     @override
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._states = checkpoint.get(RANDOM_STATES, [])
+        self._batches = checkpoint.get(BATCHES)
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -51,11 +61,21 @@ class ExactResume(Callback):
         sampler = loader.batch_sampler
         sampler.set_epoch(trainer.current_epoch)
         sampler.done = done if done < trainer.num_training_batches else 0
+        self._say_if_other(trainer, done)
         if loader.num_workers and loop._data_fetcher is not None:
             # its workers were given batches before the checkpoint was read
             iter(loop._data_fetcher)
         if len(self._states) == trainer.world_size:  # on other processes the rows differ anyhow
             _restore(self._states[trainer.global_rank], trainer.strategy.root_device)
+
+    def _say_if_other(self, trainer: Trainer, done: int) -> None:
+        now, then = trainer.num_training_batches, self._batches or 0
+        if trainer.is_global_zero and 0 < done < then != now:
+            self.console.say(
+                f"{'resume':<9} epoch {trainer.current_epoch + 1} was cut off after {done:,} of"
+                f" {then:,} batches and has {now:,} now (data.batch_size, trainer.devices): some of"
+                " its rows come twice or not at all"
+            )
 
 
 def _random_states(device: torch.device) -> dict[str, Any]:

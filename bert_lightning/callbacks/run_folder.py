@@ -99,9 +99,7 @@ class RunFolder(Callback):
     ) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         trainer_settings = {
-            key: value
-            for key, value in self.settings["trainer"].items()
-            if key not in MACHINE_KEYS and value is not None
+            key: value for key, value in self.settings["trainer"].items() if key not in MACHINE_KEYS
         }
         if plugins := precision_entries(self.settings["trainer"]["plugins"]):
             trainer_settings["plugins"] = plugins

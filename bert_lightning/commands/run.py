@@ -170,7 +170,7 @@ class NewsCLI(LightningCLI):
                 "trainer": {"precision": precision} if precision is not None else {},
                 "data": settings["data"],
             }
-        return [command, "--config", json.dumps(_without_none(settings)), *args[1:]]
+        return [command, "--config", json.dumps(settings), *args[1:]]
 
     @override
     def _parse_ckpt_path(self) -> None:
@@ -244,9 +244,3 @@ class NewsCLI(LightningCLI):
         root = Path(self._get(self.config, "trainer").default_root_dir or ".")
         folder = self.request.run_folder(root)
         self.status = run_seeds(self.args, self.seeds, folder, self.request.console)
-
-
-def _without_none(settings: Any) -> Any:
-    if not isinstance(settings, dict):
-        return settings
-    return {key: _without_none(value) for key, value in settings.items() if value is not None}

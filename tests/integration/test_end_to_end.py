@@ -144,22 +144,12 @@ def test_resume_goes_on_in_the_same_folder_and_keeps_history(run_cli, trained):
 
 
 def test_a_run_resumed_after_an_epoch_ends_at_the_same_weights(
-    run_cli, quick, tmp_path, monkeypatch
+    run_cli, quick, tmp_path, saved_states
 ):
-    from bert_lightning.callbacks.checkpoints import BestAndLast
-
-    save = BestAndLast._save
-
-    def save_and_copy(self, trainer):
-        save(self, trainer)
-        last = self.run.checkpoints / "last.ckpt"
-        shutil.copy(last, tmp_path / f"step_{trainer.global_step}.ckpt")
-
-    monkeypatch.setattr(BestAndLast, "_save", save_and_copy)
     words = ("fit", *quick, "--trainer.max_epochs", "3", "--model.dropout", "0")
     assert run_cli(*words).status == 0
-    monkeypatch.undo()
-    assert run_cli("fit", "--ckpt_path", "step_2.ckpt", "--trainer.max_epochs", "3").status == 0
+    state = dict(saved_states)[2]
+    assert run_cli("fit", "--ckpt_path", state, "--trainer.max_epochs", "3").status == 0
     straight, resumed = (
         torch.load(tmp_path / "runs" / n / "checkpoints" / "last.ckpt", weights_only=True)
         for n in ("1", "2")
@@ -172,6 +162,15 @@ def test_a_run_resumed_after_an_epoch_ends_at_the_same_weights(
 def write_callback(folder, text):
     (folder / "own.yaml").write_text(f"trainer:\n  callbacks: [{{{text}}}]\n", encoding="utf-8")
     return ("--config", folder / "own.yaml")
+
+
+def test_a_setting_that_was_switched_off_stays_off_in_a_resumed_run(run_cli, quick, tmp_path):
+    off = ("--trainer.gradient_clip_val", "null")
+    assert run_cli("fit", *quick, *off, "--trainer.max_epochs", "1").status == 0
+    status, _, err = run_cli("fit", "--ckpt_path", "last", "--trainer.max_epochs", "2")
+    assert status == 0, err
+    for name in ("config.yaml", "config_resumed_1.yaml"):
+        assert "gradient_clip_val: null" in (tmp_path / "runs" / "1" / name).read_text("utf-8")
 
 
 def test_early_stopping_goes_on_counting_after_a_resume(run_cli, quick, tmp_path):
@@ -510,20 +509,10 @@ def test_a_run_from_a_checkpoint_elsewhere_has_a_best_of_its_own_and_is_tested(r
     assert "test" in report(trained, 2)["results"]
 
 
-def test_a_run_resumed_inside_an_epoch_has_a_speed(run_cli, quick, monkeypatch, tmp_path):
-    from bert_lightning.callbacks.checkpoints import BestAndLast
-
-    save = BestAndLast._save
-
-    def save_and_copy(self, trainer):
-        save(self, trainer)
-        shutil.copy(self.run.checkpoints / "last.ckpt", tmp_path / f"{trainer.global_step}.ckpt")
-
-    monkeypatch.setattr(BestAndLast, "_save", save_and_copy)
+def test_a_run_resumed_inside_an_epoch_has_a_speed(run_cli, quick, tmp_path, saved_states):
     words = ("--trainer.log_every_n_steps", "1", "--save_every_seconds", "0")
     assert run_cli("fit", *quick, *words).status == 0
-    monkeypatch.undo()
-    assert run_cli("fit", "--ckpt_path", "1.ckpt").status == 0
+    assert run_cli("fit", "--ckpt_path", dict(saved_states)[1]).status == 0
     assert report(tmp_path, 2)["samples_per_second"][0] > 0.5
 
 

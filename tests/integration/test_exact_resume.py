@@ -1,31 +1,12 @@
 """A run that was cut off anywhere ends at the weights of one that was not."""
 
 import json
-import shutil
 
 import pytest
 import torch
 
-from bert_lightning.callbacks.checkpoints import BestAndLast
-
 STEPS = 5
 AVERAGE = ("--trainer.callbacks+=EMAWeightAveraging", "--trainer.callbacks.decay", "0.9")
-
-
-@pytest.fixture
-def every_state(monkeypatch, tmp_path):
-    """Keep each state that a run saves, as 1.ckpt and so on."""
-    saved = []
-    save = BestAndLast._save
-
-    def save_and_copy(self, trainer):
-        save(self, trainer)
-        saved.append(tmp_path / f"{len(saved) + 1}.ckpt")
-        shutil.copy(self.run.checkpoints / "last.ckpt", saved[-1])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BestAndLast, "_save", save_and_copy)
-        yield saved
 
 
 def outcome(tmp_path, number):
@@ -61,31 +42,41 @@ def assert_same_weights(state, whole, name):
                 "accumulation": ("--trainer.accumulate_grad_batches", "2"),
                 "token_budget": ("--data.tokens_per_batch", "200"),
                 "workers": ("--data.num_workers", "1"),
-                "average": (
-                    "--trainer.callbacks+=EMAWeightAveraging",
-                    "--trainer.callbacks.decay",
-                    "0.9",
+                "average": AVERAGE,
+                "validation_by_steps": (
+                    *("--trainer.check_val_every_n_epoch", "null"),
+                    *("--trainer.val_check_interval", "3"),
                 ),
+                "overfitting": ("--trainer.overfit_batches", "4"),
             }.items()
         ),
     ],
 )
 def test_from_each_saved_state_a_run_ends_at_the_same_weights(
-    run_cli, quick, tmp_path, every_state, words
+    run_cli, quick, tmp_path, saved_states, words
 ):
     status, _, err = run_cli(*words_of(quick, *words))
     assert status == 0, err
     whole, history = outcome(tmp_path, 1)
-    states = list(every_state)
+    states = list(saved_states)
     assert len(states) >= 6
-    for number, path in enumerate(states[:-1], 2):
+    for number, (_, path) in enumerate(states[:-1], 2):
         callback = words if words == AVERAGE else ()  # each fit names it anew
         status, _, err = run_cli("fit", "--ckpt_path", path, *callback)
         assert status == 0, err
         assert "not resumable" not in err
         state, resumed = outcome(tmp_path, number)
         assert_same_weights(state, whole, path.name)
-        assert resumed[-1] == history[-1], path.name
+        assert resumed == history, path.name  # no validation was left out
+
+
+def test_an_epoch_that_has_other_batches_now_is_told(run_cli, quick, saved_states):
+    assert run_cli(*words_of(quick)).status == 0
+    first, path = saved_states[0]
+    for words, is_told in (((), False), (("--data.batch_size", "16"), True)):
+        status, out, err = run_cli("fit", "--ckpt_path", path, *words)
+        assert status == 0, err
+        assert (f"epoch 1 was cut off after {first} of 5 batches and has 4 now" in out) is is_told
 
 
 @pytest.mark.slow
