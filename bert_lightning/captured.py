@@ -10,14 +10,15 @@ recorded once and then replayed with one call:
 
 A short batch is filled up with rows that count for nothing, and lengths are rounded up, finer the
 shorter they are, so that few shapes come up. The first time that a shape comes up its kernels are
-launched one by one, which compiles what is missing; the second time they are recorded. All numbers
-stay on the device. Dropout differs at every replay, since graphs go on in the generator's sequence.
+launched one by one, which compiles what is missing; the second time they are recorded, in
+evaluation later. All numbers stay on the device. Dropout differs at every replay, since graphs go
+on in the generator's sequence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,43 +32,11 @@ from bert_lightning.functional_bert import (
     shape_of,
     weights_of,
 )
-from bert_lightning.graphs import Inputs, Recording, Studio, rounded_length
+from bert_lightning.graphs import UNMASKED_FROM, Inputs, Kind, Recording, Studio, kind_of
 
 RowLosses = Callable[[Tensor, Tensor], Tensor]
 
 EVALUATION_LAUNCHES = 32  # about what recording takes; most lengths of a small split come up less
-UNMASKED_FROM = 64  # pieces; attention without a mask takes 4 % off a step of 256 × 128
-
-
-class Kind(NamedTuple):
-    """What a graph is recorded for.
-
-    Args:
-        rows: Rows, those that fill up included.
-        length: Pieces a row, rounded up.
-        is_full: Whether there is no padding, so that attention needs no mask.
-        is_first: Whether a step begins with it.
-    """
-
-    rows: int
-    length: int
-    is_full: bool
-    is_first: bool = True
-
-
-def kind_of(batch: Batch, filled: int, longest: int, is_first: bool = True) -> Kind:
-    """Return what a graph for a batch must be recorded for.
-
-    Args:
-        batch: The batch.
-        filled: Least rows of a graph.
-        longest: Most pieces a row.
-        is_first: Whether a step begins.
-    """
-    rows, length = batch["input_ids"].shape
-    kind = Kind(max(rows, filled), rounded_length(length, longest), False, is_first)
-    is_full = batch.get("is_full", False) and (rows, length) == kind[:2]
-    return kind._replace(is_full=is_full and length >= UNMASKED_FROM)
 
 
 class CapturedTraining:

@@ -6,11 +6,12 @@ and says which and why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.callbacks import BaseFinetuning
+from lightning.pytorch.callbacks import BaseFinetuning, GradientAccumulationScheduler
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import nn
@@ -29,6 +30,10 @@ _GRADIENT_HOOKS = (
     "on_before_zero_grad",
     "on_before_optimizer_step",
 )
+_CHANGING: dict[type[Callback], str] = {
+    BaseFinetuning: "adds weights to the optimizer",
+    GradientAccumulationScheduler: "changes the batches of a step",
+}
 _MODULE_HOOKS = (
     "_forward_pre_hooks",
     "_forward_hooks",
@@ -58,13 +63,16 @@ class Execution(NamedTuple):
         return f"{self.name} – {self.reason}" if self.reason else self.name
 
 
-def choose_execution(asked: Asked, trainer: Any, model: Any) -> Execution:
+def choose_execution(
+    asked: Asked, trainer: Any, model: Any, replaced: Sequence[str] = ()
+) -> Execution:
     """Return how a run is executed.
 
     Args:
         asked: ``model.execution``.
         trainer: With its strategy, precision plugin and callbacks.
         model: The classifier.
+        replaced: Methods of it that a subclass has replaced, of those that graphs leave out.
 
     Raises:
         ConfigError: What was asked for cannot be done here; with all reasons.
@@ -79,7 +87,7 @@ def choose_execution(asked: Asked, trainer: Any, model: Any) -> Execution:
         not_compiled.append("no Triton to compile with")
     not_captured = [
         *[reason for reason in not_compiled if "Triton" not in reason],
-        *_obstacles_to_capture(trainer, model),
+        *_obstacles_to_capture(trainer, model, replaced),
     ]
     if asked == "compiled" and not_compiled:
         raise _refusal(asked, not_compiled)
@@ -138,7 +146,7 @@ def _is_plain(module: nn.Module) -> bool:
     return library in ("torch", "transformers") and not is_parametrized(module)
 
 
-def _obstacles_to_capture(trainer: Any, model: Any) -> list[str]:
+def _obstacles_to_capture(trainer: Any, model: Any, replaced: Sequence[str]) -> list[str]:
     plugin, strategy = trainer.precision_plugin, trainer.strategy
     if strategy.root_device.type != "cuda":
         return ["no CUDA device"]
@@ -158,10 +166,12 @@ def _obstacles_to_capture(trainer: Any, model: Any) -> list[str]:
         if getattr(type(callback), hook, None) not in (None, getattr(Callback, hook))
     ]
     found += [
-        f"{type(callback).__name__}, which adds weights to the optimizer"
+        f"{type(callback).__name__}, which {what}"
         for callback in trainer.callbacks
-        if isinstance(callback, BaseFinetuning)
+        for kind, what in _CHANGING.items()
+        if isinstance(callback, kind)
     ]
+    found += [f"{name} of {type(model).__name__}, which would not be called" for name in replaced]
     overridden = type(model).configure_gradient_clipping
     if overridden is not LightningModule.configure_gradient_clipping:
         found.append("a module that clips by itself")

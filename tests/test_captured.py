@@ -9,15 +9,16 @@ from lightning.pytorch.plugins.precision import Precision
 from scaled_runs import Poison, Rates, batches, tiny_classifier, train
 
 from bert_lightning import captured as captured_module
+from bert_lightning import graphs
 from bert_lightning import module as module_of_classifier
 from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
-from bert_lightning.captured import CapturedForward, Kind, kind_of
+from bert_lightning.captured import CapturedForward
 from bert_lightning.console import Console
 from bert_lightning.data.encoding import IGNORED_LABEL
 from bert_lightning.errors import TrainingError
 from bert_lightning.execution import DTYPES, Execution
-from bert_lightning.graphs import Recording, Studio, rounded_length
+from bert_lightning.graphs import Kind, Recording, Studio, kind_of, rounded_length
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def classifier(tiny_bert_folder):
 def captured(monkeypatch):
     """Let a CPU do what is chosen for a GPU."""
 
-    def chosen(asked, trainer, model):
+    def chosen(asked, trainer, model, replaced):
         dtype = DTYPES[trainer.precision_plugin.precision]
         return Execution("eager" if asked == "eager" else "captured", False, dtype)
 
@@ -172,6 +173,23 @@ def test_weights_that_a_callback_changes_are_used_in_the_next_step(classifier):
     assert losses.kept[1:] == pytest.approx([math.log(4)] * 5, abs=1e-3)
 
 
+@pytest.mark.parametrize("name", ["forward", "row_losses", "training_step"])
+def test_a_subclass_says_what_it_has_replaced(classifier, name, monkeypatch):
+    told = []
+
+    def chosen(asked, trainer, model, replaced):
+        told.extend(replaced)
+        return Execution("eager")
+
+    monkeypatch.setattr(module_of_classifier, "choose_execution", chosen)
+    model = classifier()
+    plain = getattr(type(model), name)
+    own = type("Own", (type(model),), {name: lambda self, *args: plain(self, *args)})
+    model.__class__ = own
+    train(model, batches(1), plugin=Precision())
+    assert told == [name]
+
+
 class Saved(L.Callback):
     """Writes a checkpoint at the end."""
 
@@ -201,9 +219,7 @@ def test_a_long_batch_without_padding_needs_no_mask():
 
     assert kind_of(batch(4, 64), 4, 512) == Kind(4, 64, is_full=True)
     assert not kind_of(batch(4, 64, is_full=False), 4, 512).is_full
-    assert not kind_of(
-        batch(4, 63), 4, 512
-    ).is_full  # short ones are not worth kernels of their own
+    assert not kind_of(batch(4, 63), 4, 512).is_full  # not worth kernels of its own
     assert not kind_of(batch(3, 64), 4, 512).is_full  # a row that fills up is padding
     assert kind_of(batch(4, 65), 4, 512) == Kind(4, 68, is_full=False)
     assert not kind_of({"input_ids": torch.ones(4, 64)}, 4, 512).is_full  # it does not say
@@ -214,7 +230,7 @@ def test_a_long_batch_without_padding_needs_no_mask():
 def test_batches_without_padding_are_trained_alike_without_a_mask(
     classifier, accumulate, monkeypatch
 ):
-    monkeypatch.setattr(captured_module, "UNMASKED_FROM", 8)
+    monkeypatch.setattr(graphs, "UNMASKED_FROM", 8)
     masks = []
     forward = captured_module.FunctionalBert.__call__
 

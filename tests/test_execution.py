@@ -3,7 +3,7 @@ import types
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.callbacks import BaseFinetuning
+from lightning.pytorch.callbacks import BaseFinetuning, GradientAccumulationScheduler
 from lightning.pytorch.plugins.precision import HalfPrecision, MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
 from torch import nn
@@ -95,6 +95,11 @@ def test_hooks_of_a_users_module_are_called(model, register):
         choose_execution("compiled", trainer(), model)
 
 
+def test_what_a_subclass_replaces_is_called(model):
+    chosen = choose_execution("auto", trainer(), model, ["row_losses"])
+    assert chosen.line == "compiled – row_losses of Model, which would not be called"
+
+
 def test_a_decoder_is_launched(model):
     model.network.config = types.SimpleNamespace(hidden_size=768, is_decoder=True)
     assert choose_execution("auto", trainer(), model).line.startswith("eager – a decoder")
@@ -132,6 +137,10 @@ def test_without_triton_a_step_is_captured_as_it_is(model, monkeypatch):
             "ClipsGradients.on_after_backward, which would find no gradients",
         ),
         ({"callbacks": [BaseFinetuning()]}, "BaseFinetuning, which adds weights to the optimizer"),
+        (
+            {"callbacks": [GradientAccumulationScheduler({0: 1, 1: 2})]},
+            "GradientAccumulationScheduler, which changes the batches of a step",
+        ),
         ({"plugin": MixedPrecision("16-mixed", "cuda")}, "the loss scale of MixedPrecision"),
     ],
 )
