@@ -195,13 +195,7 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
         "precision": precision,
     }
     lines = plan.lines
-    lines["batch"] = batch_line(data.batch_size, c.processes, windows, c.strategy)
-    if data.tokens_per_batch:
-        mean = data.splits["train"] / max(1, batches) * windows
-        lines["batch"] = (
-            f"up to {data.tokens_per_batch:,} positions × {c.processes} × {windows} accumulated,"
-            f" on average {mean:.1f} rows a step, {c.strategy}"
-        )
+    lines["batch"] = _batch_line(data, c, windows, batches)
     if config.find_batch.enabled and not c.checkpoint:
         lines["search"] = plan_line(config.find_batch, data.batch_size, windows)
     lines["steps"] = _steps_line(steps, windows, batches, max_epochs)
@@ -221,6 +215,9 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     if config.seeds:
         numbers = ", ".join(map(str, config.seeds))
         lines["seeds"] = f"{len(config.seeds)} runs like this one, one after the other: {numbers}"
+    if c.processes * windows > 1:
+        one = count_steps(data.training_batches(1), limit, 1, max_epochs, max_steps)
+        plan.warnings.append(_scaling_warning(model, data, c.processes * windows, steps, one))
     facts = Facts(
         on_cpu=c.on_cpu,
         is_mini=model.backbone.name.startswith("built-in mini"),
@@ -233,16 +230,27 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
         warmup_steps=warmup,
         has_test="test" in data.splits,
     )
-    if c.processes * windows > 1:
-        one = count_steps(data.training_batches(1), limit, 1, max_epochs, max_steps)
-        plan.warnings.append(_scaling_warning(model, data, c.processes * windows, steps, one))
+    plan.warnings += _conflicts(c, facts)
+    return plan
+
+
+def _batch_line(data: Any, c: Circumstances, windows: int, batches: int) -> str:
+    if not data.tokens_per_batch:
+        return batch_line(data.batch_size, c.processes, windows, c.strategy)
+    mean = data.splits["train"] / max(1, batches) * windows
+    return (
+        f"up to {data.tokens_per_batch:,} positions × {c.processes} × {windows} accumulated,"
+        f" on average {mean:.1f} rows a step, {c.strategy}"
+    )
+
+
+def _conflicts(c: Circumstances, facts: Facts) -> list[str]:
     refused = {line.split(":")[0] for text in c.refusals for line in text.splitlines()}
-    plan.warnings += [
+    return [
         line
-        for line in find_conflicts(config, c.typed, facts)
+        for line in find_conflicts(c.config, c.typed, facts)
         if line.split()[0].rstrip(":") not in refused  # it needs no second line
     ]
-    return plan
 
 
 def later_refusals(trainer: Any, data: Any, processes: int) -> list[str]:

@@ -120,4 +120,4 @@ def test_a_model_of_that_shape_takes_the_tokenizers_batches(tokenizer):
 
 def test_importing_the_module_does_not_load_transformers():
     code = "import sys, bert_lightning.demo.mini_bert; sys.exit('transformers' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

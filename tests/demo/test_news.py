@@ -32,7 +32,7 @@ def test_making_the_corpus_leaves_the_global_random_state_alone():
         "import random; from bert_lightning.demo.news import made_up_news; random.seed(7); "
         "before = random.getstate(); made_up_news('val'); assert random.getstate() == before"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_global_seed_does_not_change_the_corpus():

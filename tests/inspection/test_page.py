@@ -93,5 +93,7 @@ def test_the_lines_of_max_length_stand_where_it_is():
 
 
 def test_no_rows_are_no_crash():
-    _read(as_page(inspect(Subject("news", {"train": as_records([])}))))
-    _read(as_page(inspect(Subject("news", {}))))
+    for records in ({"train": as_records([])}, {}):
+        page = as_page(inspect(Subject("news", records)))
+        assert _read(page).open == []
+        assert "news" in page
