@@ -6,7 +6,6 @@ and says which and why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -63,16 +62,13 @@ class Execution(NamedTuple):
         return f"{self.name} – {self.reason}" if self.reason else self.name
 
 
-def choose_execution(
-    asked: Asked, trainer: Any, model: Any, replaced: Sequence[str] = ()
-) -> Execution:
+def choose_execution(asked: Asked, trainer: Any, model: Any) -> Execution:
     """Return how a run is executed.
 
     Args:
         asked: ``model.execution``.
         trainer: With its strategy, precision plugin and callbacks.
         model: The classifier.
-        replaced: Methods of it that a subclass has replaced, of those that graphs leave out.
 
     Raises:
         ConfigError: What was asked for cannot be done here; with all reasons.
@@ -87,7 +83,7 @@ def choose_execution(
         not_compiled.append("no Triton to compile with")
     not_captured = [
         *[reason for reason in not_compiled if "Triton" not in reason],
-        *_obstacles_to_capture(trainer, model, replaced),
+        *_obstacles_to_capture(trainer, model),
     ]
     if asked == "compiled" and not_compiled:
         raise _refusal(asked, not_compiled)
@@ -146,7 +142,7 @@ def _is_plain(module: nn.Module) -> bool:
     return library in ("torch", "transformers") and not is_parametrized(module)
 
 
-def _obstacles_to_capture(trainer: Any, model: Any, replaced: Sequence[str]) -> list[str]:
+def _obstacles_to_capture(trainer: Any, model: Any) -> list[str]:
     plugin, strategy = trainer.precision_plugin, trainer.strategy
     if strategy.root_device.type != "cuda":
         return ["no CUDA device"]
@@ -171,7 +167,10 @@ def _obstacles_to_capture(trainer: Any, model: Any, replaced: Sequence[str]) -> 
         for kind, what in _CHANGING.items()
         if isinstance(callback, kind)
     ]
-    found += [f"{name} of {type(model).__name__}, which would not be called" for name in replaced]
+    found += [
+        f"{name} of {type(model).__name__}, which would not be called"
+        for name in model.replaced_methods
+    ]
     overridden = type(model).configure_gradient_clipping
     if overridden is not LightningModule.configure_gradient_clipping:
         found.append("a module that clips by itself")

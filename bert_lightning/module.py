@@ -135,14 +135,15 @@ class BertClassifier(LightningModule):
         """Longest input, in pieces, that the position embeddings allow."""
         return int(self.backbone.config.max_position_embeddings)
 
+    @property
+    def replaced_methods(self) -> list[str]:
+        """Methods that a subclass has replaced, of those that a captured step does not call."""
+        names = ("forward", "row_losses", "training_step", "on_before_optimizer_step")
+        return [n for n in names if getattr(type(self), n) is not getattr(BertClassifier, n)]
+
     def setup(self, stage: str) -> None:
         """Choose how work gets to the device."""
-        replaced = [
-            name
-            for name in ("forward", "row_losses", "training_step", "on_before_optimizer_step")
-            if getattr(type(self), name) is not getattr(BertClassifier, name)
-        ]
-        self.chosen = choose_execution(self.execution, self.trainer, self, replaced)
+        self.chosen = choose_execution(self.execution, self.trainer, self)
         # a run that was broken off tears nothing down
         self._training = self._evaluation = self._studio = self._compiled = None
         if self.chosen.name == "captured":
