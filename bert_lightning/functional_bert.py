@@ -9,6 +9,7 @@ LayerNorm and the sums around it in float32. Tests compare the two.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +22,11 @@ from torch.nn.functional import (
     linear,
     scaled_dot_product_attention,
 )
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 ALIGNED_ELEMENTS = 16
 
@@ -208,7 +213,11 @@ def encoder_layer(
     """
     if shape.checkpointed:
         once = shape._replace(checkpointed=False)
-        result: Tensor = checkpoint(encoder_layer, hidden, mask, weights, once, use_reentrant=False)
+        result: Tensor = checkpoint(
+            *(encoder_layer, hidden, mask, weights, once),
+            use_reentrant=False,
+            context_fn=functools.partial(create_selective_checkpoint_contexts, _keep_attention),
+        )
         return result
     rows, length, width = hidden.shape
     weights = weights.of_type(shape.dtype)
@@ -239,6 +248,15 @@ def encoder_layer(
         weights.output_norm_bias,
         shape.epsilon,
     )
+
+
+def _keep_attention(_context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+    """Keep what attention gives, all else is computed again.
+
+    It is small, and its kernels draw their own random numbers: a graph could not put these back.
+    """
+    is_attention = operator.name().startswith("aten::_scaled_dot_product")
+    return CheckpointPolicy.MUST_SAVE if is_attention else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def classify(hidden: Tensor, weights: tuple[Tensor, ...], shape: Shape) -> Tensor:

@@ -12,6 +12,8 @@ def quieten() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # or it warns in every forked worker
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # selective checkpointing under torch.compile: no in-place operations, which BERT has none of
+    logging.getLogger("torch._higher_order_ops.wrap").setLevel(logging.ERROR)
     for message in (
         ".*does not have many workers.*",  # rows are tokenised already: 0 workers are fastest
         ".*smaller than the logging interval.*",  # the module shortens the interval then

@@ -3,10 +3,12 @@
 import math
 
 import lightning.pytorch as L
+import pytest
 import torch
 
 from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.demo.news import CORPUS_CLASSES
+from bert_lightning.functional_bert import FunctionalBert, shape_of, weights_of
 from bert_lightning.module import BertClassifier
 
 
@@ -137,3 +139,25 @@ def train(
     )
     trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=None), ckpt_path=ckpt_path)
     return trainer
+
+
+def assert_gradients_fit_the_loss(network, ids, mask, compiled, is_full):
+    """Along its gradient a loss grows by the gradient's square, if both draw the same dropout."""
+    shape = shape_of(network, torch.float32)._replace(checkpointed=True)
+    bert = FunctionalBert(shape, compiled)
+    parameters = list(network.parameters())
+
+    def loss():
+        torch.manual_seed(3)
+        return bert(ids, None if is_full else mask, weights_of(network)).square().sum()
+
+    gradients = torch.autograd.grad(loss(), parameters)
+    square = sum(gradient.square().sum() for gradient in gradients).item()
+    step = 1e-3 / math.sqrt(square)
+    ends = []
+    with torch.no_grad():
+        for factor in (step, -2 * step):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter += factor * gradient
+            ends.append(loss().item())
+    assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(square, rel=0.02)

@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from scaled_runs import assert_gradients_fit_the_loss
 from transformers import BertConfig, BertForSequenceClassification
 
 from bert_lightning.functional_bert import (
@@ -83,6 +84,11 @@ def test_layers_that_are_computed_again_give_the_same_gradients(network, batch):
     assert shape_of(network, torch.float32).checkpointed
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(("compiled", "is_full"), [(False, True), (True, False)])
+def test_layers_that_are_computed_again_draw_the_same_dropout(network, batch, compiled, is_full):
+    assert_gradients_fit_the_loss(network, *batch, compiled=compiled, is_full=is_full)
 
 
 def test_dropout_is_that_of_the_network_and_left_out_of_evaluation(network, batch):

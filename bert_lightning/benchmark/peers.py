@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -282,7 +283,7 @@ def reason(stderr: str, places: list[Path]) -> str:
     if "out of memory" in stderr:
         return "out of memory"
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error: ")]
+    errors = [line for line in lines if re.match(r"([\w.]*Error|error): ", line)]
     text = (errors or lines or ["ended before all was measured"])[-1]
     for place in places:
         text = text.replace(f"{place}/", "")

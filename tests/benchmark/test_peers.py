@@ -107,6 +107,10 @@ def test_what_is_not_known_is_refused(words, message, capsys):
         ("error: model.x: no key\ndid you mean y?\n", "error: model.x: no key"),
         ("Traceback\nImportError: needs accelerate\n\n", "ImportError: needs accelerate"),
         ("error: /home/me/news: expected rows\n", "error: news: expected rows"),
+        (
+            "torch.X.BackendError: no kernel\n\nSet VERBOSE=1 for more\n",
+            "torch.X.BackendError: no kernel",
+        ),
         ("a | b\n", "a / b"),
         ("", "ended before all was measured"),
     ],

@@ -1,13 +1,20 @@
 """What a captured training promises on a GPU: python -m pytest -m gpu tests/gpu."""
 
 import functools
+import math
 import time
 
 import lightning.pytorch as L
 import pytest
 import torch
 from lightning.pytorch.plugins.precision import Precision
-from scaled_runs import Poison, Rates, tiny_classifier, train
+from scaled_runs import (
+    Poison,
+    Rates,
+    assert_gradients_fit_the_loss,
+    tiny_classifier,
+    train,
+)
 
 from bert_lightning.amp import AmpPrecision, AmpSettings
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
@@ -133,6 +140,26 @@ def test_layers_computed_again_give_the_same_losses(classifier, precision):
     again = {**settings, "gradient_checkpointing": True}
     _, ours = trained(classifier, data, precision, "captured", settings=again)
     assert ours == pytest.approx(plain, rel=1e-3)
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_layers_computed_again_draw_the_same_dropout(classifier, is_full):
+    network = classifier(dropout=0.1).network.cuda()
+    ids, mask = (
+        varied(1, (80,), last=8)[0][name].cuda() for name in ("input_ids", "attention_mask")
+    )
+    assert_gradients_fit_the_loss(network, ids, mask, compiled=True, is_full=is_full)
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_layers_computed_again_with_dropout_are_captured(classifier, is_full):
+    data = varied(12, (80,), last=8)
+    for batch in data:
+        batch["attention_mask"] |= is_full
+        batch["is_full"] = is_full
+    settings = {"gradient_checkpointing": True, "dropout": 0.1}
+    _, losses = trained(classifier, data, "16-mixed", "captured", settings=settings)
+    assert all(map(math.isfinite, losses))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
