@@ -20,6 +20,7 @@ from torch.utils._triton import has_triton
 from bert_lightning.amp import AmpPrecision
 from bert_lightning.errors import ConfigError
 from bert_lightning.flat_adamw import ALIGNMENT
+from bert_lightning.functional_bert import is_checkpointed
 
 Asked = Literal["auto", "eager", "compiled", "captured"]
 DTYPES = {"32-true": torch.float32, "16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
@@ -121,6 +122,10 @@ def _obstacles_to_compiling(trainer: Any, model: Any) -> list[str]:
         found.append("trainer.detect_anomaly true")
     if type(model.network).__name__ != "BertForSequenceClassification":
         found.append(f"a network of type {type(model.network).__name__}")
+    draws = getattr(model.network.config, "attention_probs_dropout_prob", 0)
+    if strategy.root_device.type == "cpu" and draws and is_checkpointed(model.network):
+        # there attention is made of plain operations, see functional_bert
+        found.append("model.gradient_checkpointing with dropout of attention on a CPU")
     if getattr(model.network.config, "is_decoder", False):
         found.append("a decoder, whose pieces see only those before them")
     found += [

@@ -211,14 +211,26 @@ def encoder_layer(
     Returns:
         float32, shape (B, T, H).
     """
-    if shape.checkpointed:
-        once = shape._replace(checkpointed=False)
-        result: Tensor = checkpoint(
-            *(encoder_layer, hidden, mask, weights, once),
-            use_reentrant=False,
-            context_fn=functools.partial(create_selective_checkpoint_contexts, _keep_attention),
-        )
-        return result
+    if not shape.checkpointed:
+        return _layer(hidden, mask, weights, shape)
+    # drawn here, as torch 2.11 compiles no random numbers that are to be drawn again
+    kept = [torch.rand_like(hidden) >= shape.hidden_dropout for _ in range(2)]
+    result: Tensor = checkpoint(
+        *(_layer, hidden, mask, weights, shape, *kept),
+        use_reentrant=False,
+        context_fn=functools.partial(create_selective_checkpoint_contexts, _keep_attention),
+    )
+    return result
+
+
+def _layer(
+    hidden: Tensor,
+    mask: Tensor | None,
+    weights: LayerWeights,
+    shape: Shape,
+    kept_of_attention: Tensor | None = None,
+    kept_of_output: Tensor | None = None,
+) -> Tensor:
     rows, length, width = hidden.shape
     weights = weights.of_type(shape.dtype)
     qkv: Any = linear(hidden.to(shape.dtype), cast(Any, weights.qkv), cast(Any, weights.qkv_bias))
@@ -233,7 +245,7 @@ def encoder_layer(
     mixed = mixed.transpose(1, 2).reshape(rows, length, width)
     added = linear(mixed, weights.attention_output, weights.attention_output_bias)
     hidden = layer_norm(
-        hidden + dropout(added, shape.hidden_dropout),
+        hidden + _dropped(added, shape.hidden_dropout, kept_of_attention),
         (width,),
         weights.attention_norm,
         weights.attention_norm_bias,
@@ -242,12 +254,19 @@ def encoder_layer(
     inner = shape.activation(linear(hidden.to(shape.dtype), weights.up, weights.up_bias))
     added = linear(inner, weights.down, weights.down_bias)
     return layer_norm(
-        hidden + dropout(added, shape.hidden_dropout),
+        hidden + _dropped(added, shape.hidden_dropout, kept_of_output),
         (width,),
         weights.output_norm,
         weights.output_norm_bias,
         shape.epsilon,
     )
+
+
+def _dropped(values: Tensor, probability: float, kept: Tensor | None) -> Tensor:
+    """Return values after dropout; ``kept`` says which are kept where that is drawn already."""
+    if kept is None:
+        return dropout(values, probability)
+    return torch.where(kept, values / (1 - probability), 0)
 
 
 def _keep_attention(_context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:

@@ -144,6 +144,8 @@ def train(
 def assert_gradients_fit_the_loss(network, ids, mask, compiled, is_full):
     """Along its gradient a loss grows by the gradient's square, if both draw the same dropout."""
     shape = shape_of(network, torch.float32)._replace(checkpointed=True)
+    if compiled and ids.device.type == "cpu":  # where execution.py does not compile this
+        shape = shape._replace(attention_dropout=0.0)
     bert = FunctionalBert(shape, compiled)
     parameters = list(network.parameters())
 

@@ -6,6 +6,7 @@ from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import BaseFinetuning, GradientAccumulationScheduler
 from lightning.pytorch.plugins.precision import HalfPrecision, MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
+from scaled_runs import tiny_classifier
 from torch import nn
 
 from bert_lightning import execution
@@ -186,6 +187,15 @@ def test_a_cpu_compiles_if_it_is_asked_to(model):
     assert choose_execution("compiled", on_cpu, model).name == "compiled"
     with pytest.raises(ConfigError, match="no CUDA device"):
         choose_execution("captured", on_cpu, model)
+
+
+def test_a_cpu_does_not_compile_layers_that_draw_dropout_of_attention_again(tiny_bert_folder):
+    on_cpu = trainer(device=torch.device("cpu"))
+    model = tiny_classifier(tiny_bert_folder, gradient_checkpointing=True)
+    assert choose_execution("compiled", on_cpu, model).name == "compiled"
+    model = tiny_classifier(tiny_bert_folder, dropout=0.1, gradient_checkpointing=True)
+    with pytest.raises(ConfigError, match="gradient_checkpointing with dropout of attention"):
+        choose_execution("compiled", on_cpu, model)
 
 
 def test_eager_is_always_possible(model):
