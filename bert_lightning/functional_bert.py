@@ -213,8 +213,10 @@ def encoder_layer(
     """
     if not shape.checkpointed:
         return _layer(hidden, mask, weights, shape)
-    # drawn here, as torch 2.11 compiles no random numbers that are to be drawn again
-    kept = [torch.rand_like(hidden) >= shape.hidden_dropout for _ in range(2)]
+    kept = []
+    if shape.hidden_dropout:
+        # drawn here, as torch 2.11 compiles no random numbers that are to be drawn again
+        kept = [torch.rand_like(hidden) >= shape.hidden_dropout for _ in range(2)]
     result: Tensor = checkpoint(
         *(_layer, hidden, mask, weights, shape, *kept),
         use_reentrant=False,

@@ -51,7 +51,8 @@ def training_memory(
 
     Embeddings keep 9 h, and the gradient of one layer's GELU is there at the peak. Attention keeps
     no matrix of positions × positions, as its fused kernels do not. Under gradient checkpointing
-    each layer keeps its float32 input, 4 h, and one layer is there in full.
+    each layer keeps its float32 input, 4 h, and one layer is there in full; compiled it keeps
+    another 4 h, what attention gives and two masks, which is not in the estimate.
 
     Source: the count of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
         Models", 2022, section 4, in the types that autocast gives. Within
