@@ -36,6 +36,7 @@ def assert_same_weights(state, whole, name):
     [
         pytest.param((), id="plain"),
         pytest.param(("--trainer.val_check_interval", "2"), id="validation_inside"),
+        pytest.param(("--trainer.max_steps", str(2 * STEPS)), id="steps_counted"),
         *(
             pytest.param(words, id=name, marks=pytest.mark.slow)
             for name, words in {
@@ -77,6 +78,21 @@ def test_an_epoch_that_has_other_batches_now_is_told(run_cli, quick, saved_state
         status, out, err = run_cli("fit", "--ckpt_path", path, *words)
         assert status == 0, err
         assert (f"epoch 1 was cut off after {first} of 5 batches and has 4 now" in out) is is_told
+
+
+def test_an_epoch_after_a_whole_one_has_all_its_batches_whatever_their_size(
+    run_cli, quick, tmp_path
+):
+    words = ("--data.batch_size", "16", "--trainer.limit_train_batches", "1.0")
+    assert run_cli("fit", *quick, *words, "--trainer.max_epochs", "1").status == 0
+    before, _ = outcome(tmp_path, 1)
+    more = ("--data.batch_size", "8", "--trainer.max_epochs", "2")
+    status, out, err = run_cli("fit", "--ckpt_path", "last", *more)
+    assert status == 0, err
+    state, history = outcome(tmp_path, 1)
+    assert before["batches_an_epoch"] < state["batches_an_epoch"]
+    assert state["global_step"] == before["batches_an_epoch"] + state["batches_an_epoch"]
+    assert [row["epoch"] for row in history] == [1, 2]  # the second one was validated, too
 
 
 @pytest.mark.slow
