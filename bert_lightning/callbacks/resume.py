@@ -56,9 +56,12 @@ class ExactResume(Callback):
         if not trainer.ckpt_path:
             return
         loop: Any = trainer.fit_loop
-        if loop.epoch_progress.current.processed == loop.epoch_progress.current.ready:
-            _begin_next_epoch(loop)
         done = loop.epoch_loop.batch_progress.current.processed
+        is_counted = loop.epoch_progress.current.processed == loop.epoch_progress.current.ready
+        # one that trainer.max_steps cut short is counted, too, and goes on if steps count again
+        if is_counted and (not loop.restarting or done >= (self._batches or 0)):
+            _begin_next_epoch(loop)
+            done = 0
         loader: Any = trainer.train_dataloader
         sampler = loader.batch_sampler
         sampler.set_epoch(trainer.current_epoch)
