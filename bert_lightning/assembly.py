@@ -301,11 +301,11 @@ class Assembly:
         run = RunFolder(folder, self.settings_yaml, settings)
         throughput = Throughput()
         report = RunReport(run, throughput, banner, self.request.console)
-        callbacks = [run, throughput, report]
+        callbacks: list[Callback] = [run, throughput, report]
+        if self.request.command == "fit":
+            callbacks.insert(0, ExactResume(self.request.console))  # before steps are counted
         if self._keeps_checkpoints():
             callbacks.append(BestAndLast(run, settings["save_every_seconds"]))
-        if self.request.command == "fit":
-            callbacks.append(ExactResume(self.request.console))
         return callbacks
 
     def _keeps_checkpoints(self) -> bool:

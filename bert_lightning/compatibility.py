@@ -42,6 +42,16 @@ def check_settings(
     for key in ("accumulate_grad_batches", "log_every_n_steps"):
         if trainer[key] is not None and trainer[key] < 1:
             problems.append(f"trainer.{key}: expected 1 or more – found {trainer[key]}")
+    if trainer.gradient_clip_val is not None and trainer.gradient_clip_val < 0:
+        problems.append(
+            "trainer.gradient_clip_val: expected 0 or more, or null, as less turns the gradient"
+            f" round – found {trainer.gradient_clip_val:g}"
+        )
+    if is_fit and trainer.limit_train_batches == 0:
+        problems.append(
+            "trainer.limit_train_batches: expected batches to train on – found"
+            f" {trainer.limit_train_batches}\nremove the key; validate and test score only"
+        )
     if is_fit:
         problems += [line for callback in callbacks for line in _monitor_problems(callback)]
         problems += [line for callback in callbacks for line in _average_problems(callback)]

@@ -32,9 +32,11 @@ from bert_lightning.optim import (
     Schedule,
     UpdateSchedule,
     build_optimizer,
+    course,
     freeze_layers,
     parameter_groups,
 )
+from bert_lightning.planning import whole_run
 
 
 class BertClassifier(LightningModule):
@@ -186,6 +188,10 @@ class BertClassifier(LightningModule):
         windows = -(-int(self.trainer.num_training_batches) // self.trainer.accumulate_grad_batches)
         interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         self.trainer.log_every_n_steps = max(1, min(interval, windows))  # type: ignore[attr-defined]
+        if self.trainer.ckpt_path:  # its steps that are done may not be those of epochs now
+            total = whole_run(self.trainer).total
+            factor = course(self.schedule, self.warmup_ratio, total)
+            self.update_schedule.follow(factor, total)
         self.update_schedule.take_over()
         self._full_batch = getattr(self.trainer.datamodule, "batch_size", None)  # type: ignore[attr-defined]
         weights = self.class_weights

@@ -66,6 +66,14 @@ class Steps(NamedTuple):
     total: int
 
 
+class Position(NamedTuple):
+    """Where a run goes on: steps and epochs that are done, and batches of the epoch begun."""
+
+    steps: int = 0
+    epochs: int = 0
+    batches: int = 0
+
+
 @dataclass
 class Plan:
     """What fit would run.
@@ -87,7 +95,12 @@ class Plan:
 
 
 def count_steps(
-    batches: int, limit: int | float, windows: int, max_epochs: int | None, max_steps: int
+    batches: int,
+    limit: int | float,
+    windows: int,
+    max_epochs: int | None,
+    max_steps: int,
+    done: Position | None = None,
 ) -> Steps:
     """Count optimizer steps as Lightning does: a short last window of an epoch is a step, too.
 
@@ -97,10 +110,15 @@ def count_steps(
         windows: Batches that are accumulated.
         max_epochs: Most epochs; None and -1 are no limit.
         max_steps: Most steps; -1 is no limit.
+        done: Where a resumed run goes on; its epochs may have had other steps.
     """
+    done = done or Position()
     used = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
     an_epoch = math.ceil(used / windows)
-    in_epochs = None if max_epochs in (None, -1) else an_epoch * int(max_epochs or 0)
+    in_epochs = None
+    if max_epochs not in (None, -1):
+        left = an_epoch * (int(max_epochs or 0) - done.epochs) - done.batches // windows
+        in_epochs = done.steps + max(0, left)
     limits = [steps for steps in (in_epochs, None if max_steps == -1 else max_steps) if steps]
     is_empty = not an_epoch or in_epochs == 0 or max_steps == 0
     return Steps(int(used), an_epoch, in_epochs, 0 if is_empty else min(limits, default=0))
@@ -112,13 +130,40 @@ def run_steps(trainer: Any) -> str:
     Args:
         trainer: At the start of training, where it knows its batches.
     """
-    _, max_epochs, max_steps = _limits(trainer)
-    windows, done = trainer.accumulate_grad_batches, trainer.global_step
-    steps = count_steps(trainer.num_training_batches, 1.0, windows, max_epochs, max_steps)
+    max_epochs, done = trainer.max_epochs, trainer.global_step
+    steps = whole_run(trainer)
     made_of = f" = {_epochs(max_epochs)} × {steps.an_epoch:,}"
-    if steps.total != steps.in_epochs:
+    if steps.total == steps.in_epochs != steps.an_epoch * max_epochs:
+        made_of = f", {steps.an_epoch:,} an epoch from now on"
+    elif steps.total != steps.in_epochs:
         made_of = f" (trainer.max_steps), {steps.an_epoch:,} an epoch"
     return f"{steps.total:,}{made_of}" + (f"; {done:,} done" if done else "")
+
+
+def whole_run(trainer: Any) -> Steps:
+    """Return the optimizer steps of a fit that begins or goes on.
+
+    Args:
+        trainer: At the start of training, where it knows its batches.
+    """
+    _, max_epochs, max_steps = _limits(trainer)
+    batches = trainer.fit_loop.epoch_loop.batch_progress.current.processed
+    return count_steps(
+        trainer.num_training_batches,
+        1.0,
+        trainer.accumulate_grad_batches,
+        max_epochs,
+        max_steps,
+        Position(trainer.global_step, trainer.current_epoch, batches),
+    )
+
+
+def _position(checkpoint: Mapping[str, Any]) -> Position:
+    loop = checkpoint["loops"]["fit_loop"]
+    epoch = loop["epoch_progress"]["current"]
+    batches = loop["epoch_loop.batch_progress"]["current"]["processed"]
+    is_over = epoch["processed"] == epoch["ready"]
+    return Position(checkpoint["global_step"], epoch["processed"], 0 if is_over else batches)
 
 
 def device_path(
@@ -179,7 +224,8 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     windows = max(1, trainer.accumulate_grad_batches)  # less is refused
     limit, max_epochs, max_steps = _limits(trainer)
     batches = data.training_batches(c.processes)
-    steps = count_steps(batches, limit, windows, max_epochs, max_steps)
+    done = _position(read_checkpoint(c.checkpoint)) if c.checkpoint else Position()
+    steps = count_steps(batches, limit, windows, max_epochs, max_steps, done)
     warmup = round(model.warmup_ratio * steps.total)
     precision, path = device_path(
         config.trainer.precision, c.on_cpu, c.strategy, c.amp, config.trainer.plugins
@@ -200,9 +246,8 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
         lines["search"] = plan_line(config.find_batch, data.batch_size, windows)
     lines["steps"] = _steps_line(steps, windows, batches, max_epochs)
     if c.checkpoint:
-        done = int(read_checkpoint(c.checkpoint)["global_step"])
-        plan.numbers["steps_left"] = max(0, steps.total - done)
-        lines["steps"] += f"; {done:,} done, {plan.numbers['steps_left']:,} left"
+        plan.numbers["steps_left"] = max(0, steps.total - done.steps)
+        lines["steps"] += f"; {done.steps:,} done, {plan.numbers['steps_left']:,} left"
     lines["warm-up"] = (
         f"{warmup:,} of {steps.total:,} steps (model.warmup_ratio {model.warmup_ratio:g})"
     )

@@ -216,7 +216,9 @@ def test_a_gpu_that_is_not_there_still_has_its_device_path(small, run_cli):
     ("args", "reason"),
     [
         (("--trainer.accumulate_grad_batches", "0"), "trainer.accumulate_grad_batches: expected 1"),
+        (("--trainer.gradient_clip_val", "-1"), "trainer.gradient_clip_val: expected 0 or more"),
         (("--data.max_length", "500"), "data.max_length: expected at most 128"),
+        (("--trainer.limit_train_batches", "0"), "trainer.limit_train_batches: expected batches"),
         (("--trainer.limit_train_batches", "0.01"), "trainer.limit_train_batches: expected a"),
         (("--trainer.val_check_interval", "9"), "trainer.val_check_interval: expected at most 8"),
         (("--trainer.max_epochs", "-1"), "trainer.max_epochs: expected a number"),

@@ -57,6 +57,11 @@ class ExactResume(Callback):
             return
         loop: Any = trainer.fit_loop
         done = loop.epoch_loop.batch_progress.current.processed
+        is_counted = loop.epoch_progress.current.processed == loop.epoch_progress.current.ready
+        # one that trainer.max_steps cut short is counted, too, and goes on if steps count again
+        if is_counted and (not loop.restarting or done >= (self._batches or 0)):
+            _begin_next_epoch(loop)
+            done = 0
         loader: Any = trainer.train_dataloader
         sampler = loader.batch_sampler
         sampler.set_epoch(trainer.current_epoch)
@@ -76,6 +81,19 @@ class ExactResume(Callback):
                 f" {then:,} batches and has {now:,} now (data.batch_size, trainer.devices): some of"
                 " its rows come twice or not at all"
             )
+
+
+def _begin_next_epoch(loop: Any) -> None:
+    """Leave the counts of an epoch that is over behind.
+
+    Where ``trainer.max_steps`` is set, Lightning would go on with that epoch.
+    """
+    if loop.epoch_progress.current.completed < loop.epoch_progress.current.processed:
+        loop.epoch_progress.increment_completed()
+    loop.reset_restart_stage()
+    loop.epoch_loop.reset_restart_stage()
+    loop._restarting = loop.epoch_loop.restarting = False
+    loop.epoch_loop.batch_progress.reset_on_run()
 
 
 def _random_states(device: torch.device) -> dict[str, Any]:

@@ -72,10 +72,13 @@ class RunReport(Callback):
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.has_trained:
+            key, done = "max_epochs", f"epoch {trainer.current_epoch}"
+            if 0 <= trainer.max_steps <= trainer.global_step:
+                key, done = "max_steps", f"step {trainer.global_step:,}"
+            limit = f"trainer.{key} {getattr(trainer, key)}"
             self.console.say(
-                f"nothing left to train: the checkpoint is at epoch {trainer.current_epoch} of"
-                f" trainer.max_epochs {trainer.max_epochs}; raise --trainer.max_epochs. The report"
-                " is left as it was"
+                f"nothing left to train: the run is at {done} of {limit}; raise --trainer.{key}."
+                " The report is left as it was"
             )
             return
         for callback in trainer.callbacks if trainer.should_stop else ():  # type: ignore[attr-defined]

@@ -255,9 +255,13 @@ def test_a_csv_logger_of_the_user_never_deletes_a_history(run_cli, quick, tmp_pa
 
 def test_a_finished_run_says_that_nothing_is_left(run_cli, trained):
     before = (trained / "runs" / "1" / "report" / "report.json").read_bytes()
-    result = run_cli("fit", "--ckpt_path", "last", cwd=trained)
-    assert result.status == 0
-    assert "nothing left to train" in result.out
+    for key, done in (
+        (("--trainer.max_epochs", "1"), "epoch"),
+        (("--trainer.max_steps", "2"), "step"),
+    ):
+        result = run_cli("fit", "--ckpt_path", "last", *key, cwd=trained)
+        assert result.status == 0
+        assert f"nothing left to train: the run is at {done} {key[1]} of {key[0][2:]}" in result.out
     after = (trained / "runs" / "1" / "report" / "report.json").read_bytes()
     assert after == before
 

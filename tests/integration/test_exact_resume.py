@@ -1,5 +1,6 @@
 """A run that was cut off anywhere ends at the weights of one that was not."""
 
+import csv
 import json
 
 import pytest
@@ -36,6 +37,7 @@ def assert_same_weights(state, whole, name):
     [
         pytest.param((), id="plain"),
         pytest.param(("--trainer.val_check_interval", "2"), id="validation_inside"),
+        pytest.param(("--trainer.max_steps", str(2 * STEPS)), id="steps_counted"),
         *(
             pytest.param(words, id=name, marks=pytest.mark.slow)
             for name, words in {
@@ -77,6 +79,42 @@ def test_an_epoch_that_has_other_batches_now_is_told(run_cli, quick, saved_state
         status, out, err = run_cli("fit", "--ckpt_path", path, *words)
         assert status == 0, err
         assert (f"epoch 1 was cut off after {first} of 5 batches and has 4 now" in out) is is_told
+
+
+def test_an_epoch_after_a_whole_one_has_all_its_batches_whatever_their_size(
+    run_cli, quick, tmp_path
+):
+    words = ("--data.batch_size", "16", "--trainer.limit_train_batches", "1.0")
+    assert run_cli("fit", *quick, *words, "--trainer.max_epochs", "1").status == 0
+    before, _ = outcome(tmp_path, 1)
+    more = ("--data.batch_size", "8", "--trainer.max_epochs", "2")
+    status, _, err = run_cli("fit", "--ckpt_path", "last", *more)
+    assert status == 0, err
+    state, history = outcome(tmp_path, 1)
+    assert before["batches_an_epoch"] < state["batches_an_epoch"]
+    assert state["global_step"] == before["batches_an_epoch"] + state["batches_an_epoch"]
+    assert [row["epoch"] for row in history] == [1, 2]  # the second one was validated, too
+
+
+def test_the_rate_falls_to_the_end_of_a_resumed_run_whose_epochs_have_fewer_steps(
+    run_cli, quick, tmp_path
+):
+    words = ("--trainer.limit_train_batches", "1.0", "--trainer.log_every_n_steps", "1")
+    one = ("--data.batch_size", "8", "--trainer.max_epochs", "1")
+    assert run_cli("fit", *quick, *words, *one).status == 0
+    done = outcome(tmp_path, 1)[0]["global_step"]
+    more = ("--data.batch_size", "32", "--trainer.max_epochs", "2", "--model.warmup_ratio", "0")
+    planned = run_cli("plan", "--ckpt_path", "last", *more).out
+    status, out, err = run_cli("fit", "--ckpt_path", "last", *more)
+    assert status == 0, err
+    state = outcome(tmp_path, 1)[0]
+    total = state["global_step"]
+    assert f"{total} in all; {done} done, {total - done} left" in planned
+    assert f"steps     {total}, {total - done} an epoch from now on; {done} done" in out
+    with (tmp_path / "runs/1/metrics.csv").open(encoding="utf-8") as file:
+        rates = [row["train/learning_rate"] for row in csv.DictReader(file)]
+    last = [float(rate) for rate in rates if rate][-1]
+    assert last == pytest.approx(state["bert_lightning"]["learning_rate"] / total)
 
 
 @pytest.mark.slow
