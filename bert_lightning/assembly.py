@@ -13,6 +13,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, WeightAveraging
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.plugins.precision import Precision
 
 from bert_lightning import __version__
@@ -32,8 +33,10 @@ from bert_lightning.callbacks.progress import progress_bar
 from bert_lightning.callbacks.resume import ExactResume
 from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.run_report import RunReport
+from bert_lightning.callbacks.stop_signals import StopSignals
 from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.checkpoint import CHECKPOINTS, LAST
+from bert_lightning.checkpoint_io import SafeCheckpointIO
 from bert_lightning.compatibility import check_settings
 from bert_lightning.console import Console
 from bert_lightning.decisions import decide_once, decided, is_first_process
@@ -167,6 +170,9 @@ class Assembly:
         named = f"{own[0].precision} – {type(own[0]).__name__} of trainer.plugins" if own else None
         banner = self._banner(named or precision_note or str(precision or "32-true"))
         scaled = _scales(precision_arguments["plugins"])
+        if request.command == "fit":
+            plugins = self._checkpoint_plugins(precision_arguments["plugins"])
+            precision_arguments = {**precision_arguments, "plugins": plugins}
         if request.is_training and request.checkpoint:
             banner |= carried_lines(request.checkpoint, scaled, own_callbacks)
         is_kept = request.command != "predict" and not config.fast_dev_run
@@ -296,6 +302,12 @@ class Assembly:
             return {"precision": precision, "plugins": plugins or None}
         return {"precision": None, "plugins": [*plugins, plugin]}
 
+    def _checkpoint_plugins(self, plugins: list[Any] | None) -> list[Any]:
+        """Return the plugins, and what writes checkpoints unless one of them does."""
+        given = plugins or []
+        is_given = any(isinstance(plugin, CheckpointIO) for plugin in given)
+        return given if is_given else [*given, SafeCheckpointIO()]
+
     def _run_callbacks(self, folder: Path, banner: dict[str, str]) -> list[Callback]:
         settings = yaml.safe_load(self.settings_yaml)
         run = RunFolder(folder, self.settings_yaml, settings)
@@ -305,7 +317,9 @@ class Assembly:
         if self.request.command == "fit":
             callbacks.insert(0, ExactResume(self.request.console))  # before steps are counted
         if self._keeps_checkpoints():
-            callbacks.append(BestAndLast(run, settings["save_every_seconds"]))
+            every = settings["save_every_seconds"], settings["save_every_steps"]
+            keeper = BestAndLast(run, *every)
+            callbacks += [keeper, StopSignals(keeper.save, str(folder), self.request.console)]
         return callbacks
 
     def _keeps_checkpoints(self) -> bool:

@@ -3,11 +3,19 @@
 Beside Lightning's own content a checkpoint has the entry ``bert_lightning``: format version, class
 names, tokenizer files, model configuration and the settings of the run, all plain types, so that it
 loads with ``weights_only=True`` and needs no other file.
+
+A checkpoint is a zip file, as torch writes it; its comment holds a checksum of all that comes
+before, so that a cut or a changed bit is found before anything is taken from it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
+import shutil
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +26,59 @@ from bert_lightning.runs import RUNS, run_numbers, seed_folders
 
 FORMAT_VERSION = 1
 CHECKPOINTS = "checkpoints"
-BEST, LAST = "best.ckpt", "last.ckpt"
+BEST, LAST, PREVIOUS = "best.ckpt", "last.ckpt", "previous.ckpt"
+_SEAL = b"bert_lightning crc32 "  # and eight hexadecimal digits, as the comment of the zip file
+_SEAL_BYTES = len(_SEAL) + 8
+_CHUNK = 1 << 24
+
+
+def seal(path: Path) -> None:
+    """Put a checksum at the end of a checkpoint that torch has written."""
+    with path.open("r+b") as file:
+        file.seek(-2, os.SEEK_END)  # the length of the comment, 0 until now
+        file.write(_SEAL_BYTES.to_bytes(2, "little"))
+        file.seek(0)
+        checksum = _checksum(file, path.stat().st_size)
+        file.write(_SEAL + f"{checksum:08x}".encode())
+
+
+def damage(path: Path) -> str | None:
+    """Return what is wrong with the bytes of a checkpoint, or None; one without a seal is unzipped.
+
+    Args:
+        path: A file that exists.
+    """
+    state = path.stat()
+    return _damage(path, state.st_size, state.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=32)  # a command reads a checkpoint several times
+def _damage(path: Path, size: int, _: int) -> str | None:
+    with path.open("rb") as file:
+        file.seek(max(0, size - _SEAL_BYTES))
+        found = file.read()
+        if found.startswith(_SEAL):
+            file.seek(0)
+            is_whole = found == _SEAL + f"{_checksum(file, size - _SEAL_BYTES):08x}".encode()
+            return None if is_whole else "its checksum is another"
+        try:
+            with zipfile.ZipFile(file) as archive:
+                if archive.comment or archive.testzip():
+                    return "it is cut off or changed"
+        except Exception:  # as above: of any kind
+            return "it is cut off, or not a checkpoint"
+    return None
+
+
+def _checksum(file: Any, size: int) -> int:
+    checksum = 0
+    while size > 0:
+        chunk = file.read(min(size, _CHUNK))
+        if not chunk:
+            break
+        checksum = zlib.crc32(chunk, checksum)
+        size -= len(chunk)
+    return checksum
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -32,15 +92,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"ckpt_path: expected a checkpoint file – found nothing at {path.absolute()}\n"
             "give a .ckpt file, a run folder, best or last"
         )
+    reason = damage(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # wrong bytes end in errors of any kind
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        content = {} if reason else torch.load(path, "cpu", weights_only=True, mmap=True)
+    except Exception as error:  # what is no tensor or plain type ends in errors of any kind
+        text = str(error).strip() or type(error).__name__
+        reason = text.splitlines()[0].split(". ")[0][:120]
+    if reason:
         raise CheckpointError(
             f"ckpt_path: expected a checkpoint of bert_lightning – {path} cannot be read:"
-            f" {reason.split('. ')[0][:120]}\nthe file is damaged or not a checkpoint;"
-            f" {_intact_beside(path)}"
-        ) from error
+            f" {reason}\nthe file is damaged or not a checkpoint; {_intact_beside(path)}"
+        )
     stored = content.get("bert_lightning") if isinstance(content, dict) else None
     if not isinstance(stored, dict):
         raise CheckpointError(
@@ -57,12 +119,45 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def _intact_beside(damaged: Path) -> str:
     """Say which checkpoints of the same folder can be taken instead."""
-    intact = []
-    for path in sorted(damaged.parent.glob("*.ckpt")):
-        with contextlib.suppress(Exception):  # as in read_checkpoint
-            torch.load(path, map_location="meta", weights_only=True, mmap=True)
-            intact.append(str(path))
+    intact = sorted(map(str, intact_checkpoints(damaged.parent)))
     return f"intact beside it: {', '.join(intact)}" if intact else "none beside it is intact"
+
+
+def intact_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a folder that can be read, the newest state first."""
+    steps = {}
+    for path in folder.glob("*.ckpt"):
+        if not damage(path):
+            with contextlib.suppress(Exception):  # as in read_checkpoint
+                content = torch.load(path, "meta", weights_only=True, mmap=True)
+                steps[path] = (content.get("global_step", 0), path.name == LAST)
+    return sorted(steps, key=lambda path: steps[path], reverse=True)
+
+
+def replace_damaged(last: Path) -> str:
+    """Put the newest intact state in the place of a damaged ``last``, which is kept beside it.
+
+    Returns:
+        What to say of it; empty if ``last`` is intact, or none can take its place.
+    """
+    reason = damage(last)
+    others = intact_checkpoints(last.parent) if reason else []
+    if not others:
+        return ""
+    last.replace(last.with_suffix(".damaged"))
+    copy_at_once(others[0], last)
+    return f"{last} is damaged, {reason}: from {others[0].name} instead"
+
+
+def copy_at_once(source: Path, target: Path) -> None:
+    """Make target the same file as source at one stroke; a second link costs no writing."""
+    beside = target.with_suffix(".tmp")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(source, beside)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, beside)
+    beside.replace(target)
 
 
 def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:

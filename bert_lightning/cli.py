@@ -6,6 +6,7 @@ Lightning take seconds to load and an overview needs neither.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -33,6 +34,12 @@ def main(args: Sequence[str] | None = None) -> int:
     except BertLightningError as error:
         return _refuse(str(error))
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _refuse(
+                "trainer.default_root_dir: expected room to write – found none on the disk\n"
+                "the checkpoints that are there are whole; make room, then go on with fit"
+                " --ckpt_path last"
+            )
         if error.filename is None:
             raise
         return _refuse(f"{error.filename}: expected to read or write here – found {error.strerror}")

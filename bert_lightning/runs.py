@@ -14,6 +14,7 @@ from bert_lightning.errors import ConfigError
 RUNS = "runs"
 UNDECIDED = "undecided"
 FOLDER_VARIABLE = "BERT_LIGHTNING_RUN_FOLDER"  # where the process of a seed is told to write
+_JOB = "slurm_job"
 _SEED = re.compile(r"seed_\d+")
 
 
@@ -75,6 +76,20 @@ def run_of_checkpoint(checkpoint: Path) -> Path | None:
     if numbered.parent.name != RUNS or not numbered.name.isdigit():
         return None
     return _from_here(run)
+
+
+def remember_job(run: str, job: str) -> None:
+    """Note which job of a queue a run belongs to, so that it finds its run when it starts again."""
+    (Path(run) / _JOB).write_text(job, encoding="utf-8")
+
+
+def run_of_job(root: Path, job: str) -> Path | None:
+    """Return the newest run that a job was put back into the queue with, or None."""
+    for number in reversed(run_numbers(root)):
+        note = root / RUNS / str(number) / _JOB
+        if note.is_file() and note.read_text(encoding="utf-8") == job:
+            return note.parent
+    return None
 
 
 def _from_here(folder: Path) -> Path:

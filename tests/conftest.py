@@ -164,7 +164,7 @@ def saved_states(monkeypatch, tmp_path):
     from bert_lightning.callbacks.checkpoints import BestAndLast
 
     saved = []
-    save = BestAndLast._save
+    save = BestAndLast.save
 
     def save_and_copy(self, trainer):
         save(self, trainer)
@@ -172,7 +172,7 @@ def saved_states(monkeypatch, tmp_path):
         shutil.copy(self.run.checkpoints / "last.ckpt", path)
         saved.append((trainer.global_step, path))
 
-    monkeypatch.setattr(BestAndLast, "_save", save_and_copy)
+    monkeypatch.setattr(BestAndLast, "save", save_and_copy)
     return saved
 
 

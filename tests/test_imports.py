@@ -44,6 +44,7 @@ ORDER = (
     "inspection.page",
     "runs",
     "checkpoint",
+    "checkpoint_io",
     "hub",
     "backbone",
     "datamodule",
@@ -63,7 +64,7 @@ ORDER = (
     "planning",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
-    "callbacks.data_summary callbacks.amp_recorder callbacks.resume",
+    "callbacks.data_summary callbacks.amp_recorder callbacks.resume callbacks.stop_signals",
     "callbacks.checkpoints callbacks.run_report",
     "trainer assembly",
     "benchmark.base_shape benchmark.pipeline benchmark.precisions benchmark.stopwatch",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -14,26 +12,31 @@ from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
 from bert_lightning.callbacks.run_folder import RunFolder
-from bert_lightning.checkpoint import BEST, LAST
+from bert_lightning.checkpoint import BEST, LAST, PREVIOUS, copy_at_once
 
 MONITOR = "val/macro_f1"
 
 
 class BestAndLast(Checkpoint):
-    """Writes checkpoints/last.ckpt and checkpoints/best.ckpt.
+    """Writes checkpoints/last.ckpt, previous.ckpt and best.ckpt.
 
-    ``last`` is written at every validation end and every so many seconds, whatever the score, so it
-    is always the newest state. ``best`` has the highest val/macro_f1, the earliest of equals; it is
+    ``last`` is written at every validation end and every so many seconds or steps, whatever the
+    score, so it is always the newest state; ``previous`` is the one before, for the case that the
+    disk damages it. ``best`` has the highest val/macro_f1, the earliest of equals; it is
     never one whose score is not a number.
 
     Args:
         run: Where the run writes.
         save_every_seconds: Most seconds of training that a killed run can lose.
+        save_every_steps: Steps between two saves, besides; None for none.
     """
 
-    def __init__(self, run: RunFolder, save_every_seconds: float) -> None:
+    def __init__(
+        self, run: RunFolder, save_every_seconds: float, save_every_steps: int | None = None
+    ) -> None:
         self.run = run
         self.save_every_seconds = save_every_seconds
+        self.save_every_steps = save_every_steps
         self.best_score: float | None = None
         self._saved_at = time.monotonic()
         self._is_best = False
@@ -69,12 +72,17 @@ class BestAndLast(Checkpoint):
         loop: Any = trainer.fit_loop
         if trainer.is_last_batch or loop.epoch_loop._should_check_val_fx(loop._data_fetcher):
             return
+        if done % trainer.accumulate_grad_batches:
+            return
+        if self.save_every_steps and trainer.global_step % self.save_every_steps == 0:
+            self.save(trainer)
+            return
         # the processes agree on a save through a broadcast, which is too dear for every step
-        if done % trainer.log_every_n_steps or done % trainer.accumulate_grad_batches:  # type: ignore[attr-defined]
+        if done % trainer.log_every_n_steps:  # type: ignore[attr-defined]
             return
         due = time.monotonic() - self._saved_at >= self.save_every_seconds
         if trainer.strategy.broadcast(due):
-            self._save(trainer)
+            self.save(trainer)
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -96,24 +104,17 @@ class BestAndLast(Checkpoint):
             self._save_scored(trainer)
 
     def _save_scored(self, trainer: Trainer) -> None:
-        self._save(trainer)
+        self.save(trainer)
         if self._is_best and trainer.is_global_zero and not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            _copy(self.run.checkpoints / LAST, self.run.checkpoints / BEST)
+            copy_at_once(self.run.checkpoints / LAST, self.run.checkpoints / BEST)
         self._is_best = False
         trainer.strategy.barrier()
 
-    def _save(self, trainer: Trainer) -> None:
+    def save(self, trainer: Trainer) -> None:
+        """Write the newest state; called on all processes."""
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            last = self.run.checkpoints / LAST
+            if trainer.is_global_zero and last.is_file():
+                copy_at_once(last, self.run.checkpoints / PREVIOUS)
             trainer.save_checkpoint(self.run.checkpoints / LAST)
         self._saved_at = time.monotonic()
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Make target the same file as source at one stroke; a second link costs no writing."""
-    beside = target.with_suffix(".tmp")
-    beside.unlink(missing_ok=True)
-    try:
-        os.link(source, beside)
-    except OSError:  # a file system without links
-        shutil.copyfile(source, beside)
-    beside.replace(target)

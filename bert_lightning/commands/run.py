@@ -7,15 +7,19 @@ checkpoint, then ``configs/base.yaml``.
 from __future__ import annotations
 
 import json
+import os
+import signal
 from argparse import ArgumentError
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from jsonargparse.typing import PositiveInt
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from typing_extensions import override
 
 from bert_lightning.amp import AmpSettings
@@ -28,7 +32,13 @@ from bert_lightning.arguments import (
     typed_values,
 )
 from bert_lightning.assembly import Assembly, Request
-from bert_lightning.checkpoint import BEST, LAST, find_checkpoint, read_checkpoint
+from bert_lightning.checkpoint import (
+    BEST,
+    LAST,
+    find_checkpoint,
+    read_checkpoint,
+    replace_damaged,
+)
 from bert_lightning.console import Console
 from bert_lightning.data.labels import Trained
 from bert_lightning.data.texts import standard_input_to_file
@@ -46,6 +56,7 @@ from bert_lightning.plugins import (
     trainer_settings_to_resume,
 )
 from bert_lightning.precision import MatmulSettings, check_precision
+from bert_lightning.runs import run_of_job
 from bert_lightning.seeds import check_seeds, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
 
@@ -67,6 +78,8 @@ def run_command(args: Sequence[str]) -> int:
         return NewsCLI(args).status
     except MisconfigurationException as error:
         raise ConfigError(str(error)) from error
+    except SIGTERMException:  # where no checkpoints are kept; Lightning would end with 0
+        return 128 + signal.SIGTERM
     finally:
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()  # gloo threads alive at exit can abort the interpreter
@@ -122,6 +135,12 @@ class NewsCLI(LightningCLI):
             default=300.0,
             help="Most seconds of training that a killed run can lose.",
         )
+        parser.add_argument(
+            "--save_every_steps",
+            type=PositiveInt | None,
+            default=None,
+            help="Steps between two saves of last.ckpt, besides; null for none.",
+        )
         parser.add_class_arguments(AmpSettings, "amp")
         parser.add_class_arguments(MatmulSettings, "matmul")
         parser.add_class_arguments(FindBatchSettings, "find_batch")
@@ -152,12 +171,14 @@ class NewsCLI(LightningCLI):
     def _add_checkpoint_settings(self, args: list[str], command: str) -> list[str]:
         """Put the settings in the checkpoint before what was typed."""
         typed = self.request.typed
+        root = Path(typed.get("trainer.default_root_dir") or ".")
         name = typed.get("ckpt_path")
         if name in (None, "null"):
-            return args
-        root = Path(typed.get("trainer.default_root_dir") or ".")
+            name = self._requeued_run(root) if command == "fit" else None
+            if name is None:
+                return args
         default = LAST if command in TRAINING else BEST
-        path = decide_once("CHECKPOINT", lambda: str(find_checkpoint(str(name), root, default)))
+        path = decide_once("CHECKPOINT", lambda: self._found(str(name), root, default))
         self.request.checkpoint = Path(path)
         settings = read_checkpoint(self.request.checkpoint)["bert_lightning"]["settings"]
         if command in TRAINING:
@@ -171,6 +192,19 @@ class NewsCLI(LightningCLI):
                 "data": settings["data"],
             }
         return [command, "--config", json.dumps(settings), *args[1:]]
+
+    def _found(self, name: str, root: Path, default: str) -> str:
+        path = find_checkpoint(name, root, default)
+        means_last = path.name == LAST and not Path(name).is_file()
+        note = replace_damaged(path) if self.request.command == "fit" and means_last else ""
+        if note:
+            self.request.console.say(f"{'resume':<9} {note}")
+        return str(path)
+
+    def _requeued_run(self, root: Path) -> Path | None:
+        """Return the run that this job was working on when it was put back into its queue."""
+        started_again = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+        return run_of_job(root, os.environ["SLURM_JOB_ID"]) if started_again else None
 
     @override
     def _parse_ckpt_path(self) -> None:

@@ -1,0 +1,271 @@
+"""Runs that are killed, told to stop, starved of room or of a process: nothing is lost."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from conftest import PROCESS_SECONDS, REPO
+
+from bert_lightning import checkpoint_io
+
+TWO = ("--config", "ddp.yaml", "--trainer.devices", "2")
+KILLS = {1: 34, 2: 16}
+TERMS = {1: 14, 2: 6}
+DEATHS = 20
+
+
+@pytest.fixture
+def long_run(news_folder, tiny_bert_folder):
+    """Arguments of a fit of 240 steps, with four validations and a save after every tenth step."""
+    return [
+        *("fit", "--data.path", news_folder, "--model.pretrained", tiny_bert_folder),
+        *("--data.batch_size", "4", "--trainer.max_epochs", "15", "--model.dropout", "0.1"),
+        *("--trainer.limit_train_batches", "16", "--trainer.val_check_interval", "8"),
+        *("--trainer.precision", "32", "--save_every_steps", "5", "--test_after_fit", "false"),
+        *("--trainer.callbacks", "[{class_path: slow.Slow}]"),
+    ]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start `main.py` in a group of its own; all of them are ended after the test."""
+    started = []
+    # a step of the tiny model takes less than what a signal needs to arrive
+    (tmp_path / "slow.py").write_text(
+        "import time\nfrom lightning.pytorch import Callback\n"
+        "class Slow(Callback):\n"
+        "    def on_train_batch_start(self, *_):\n        time.sleep(0.01)\n"
+        "    def on_validation_batch_start(self, *_):\n        time.sleep(0.01)\n",
+        encoding="utf-8",
+    )
+
+    def run(*args, env=None):
+        output = (tmp_path / f"output_{len(started)}.txt").open("w+", encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, str(REPO / "main.py"), *map(str, args)],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPO)]),
+                **(env or {}),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        process.output = output
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        kill(process)
+
+
+def kill(process):
+    """End a process and all that it started, at once."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def text_of(process):
+    process.output.seek(0)
+    return process.output.read()
+
+
+def wait_for(process, pattern):
+    """Wait until the output matches; False if the process ends before."""
+    until = time.monotonic() + PROCESS_SECONDS
+    while not re.search(pattern, text_of(process), re.MULTILINE):
+        if process.poll() is not None:
+            return False
+        assert time.monotonic() < until, text_of(process)
+        time.sleep(0.02)
+    return True
+
+
+def end_of(process):
+    """Return exit status and output."""
+    return process.wait(PROCESS_SECONDS), text_of(process)
+
+
+def weights(run):
+    return torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        assert torch.equal(value, other[key]), key
+
+
+def resume(long_run, number):
+    return (
+        "fit",
+        "--ckpt_path",
+        f"runs/{number}",
+        *long_run[long_run.index("--trainer.callbacks") :],
+    )
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_again_and_again_ends_at_the_same_weights(
+    start, long_run, tmp_path, processes, kills
+):
+    words = TWO if processes == 2 else ()
+    status, out = end_of(start(*long_run, *words))
+    assert status == 0, out
+    dice = random.Random(kills)
+    killed, again = 0, (*long_run, *words)
+    while killed < (kills or KILLS[processes]):
+        process = start(*again)
+        if wait_for(process, "^steps ") and not process.poll():
+            time.sleep(dice.uniform(0.0, 1.5))
+            killed += process.poll() is None
+        kill(process)
+        if (tmp_path / "runs" / "2" / "checkpoints" / "last.ckpt").is_file():
+            again = (*resume(long_run, 2), *words)
+        elif (tmp_path / "runs" / "2").exists():
+            shutil.rmtree(tmp_path / "runs" / "2")  # killed before it had saved anything
+    status, out = end_of(start(*again))
+    assert status == 0, out
+    assert_same(weights(tmp_path / "runs" / "2"), weights(tmp_path / "runs" / "1"))
+    print(f"\n{killed} kills of {processes} processes: same weights")
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(None, marks=pytest.mark.slow)])
+def test_sigterm_saves_within_a_step_and_ends_with_143(start, long_run, tmp_path, processes, times):
+    words = TWO if processes == 2 else ()
+    status, out = end_of(start(*long_run, *words))
+    assert status == 0, out
+    dice = random.Random(3)
+    again = [*long_run, *words]
+    again[again.index("--save_every_steps") + 1] = "100000"
+    for _ in range(times or TERMS[processes]):
+        process = start(*again)
+        assert wait_for(process, "^steps ")
+        time.sleep(dice.uniform(0.0, 0.3))
+        before = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        status, out = end_of(process)
+        assert status == 143, out
+        assert "Traceback" not in out
+        step = re.search(r"stopped   by SIGTERM after step (\d+), saved in runs/2", out)[1]
+        kept = torch.load(tmp_path / "runs/2/checkpoints/last.ckpt", weights_only=True)
+        assert kept["global_step"] == int(step)
+        assert time.monotonic() - before < 20
+        again = [*resume(long_run, 2), *words]
+    status, out = end_of(start(*again))
+    assert status == 0, out
+    assert_same(weights(tmp_path / "runs" / "2"), weights(tmp_path / "runs" / "1"))
+
+
+def test_sigusr1_saves_and_goes_on_and_ctrl_c_ends_with_130(start, long_run, tmp_path):
+    process = start(*long_run)
+    assert wait_for(process, "^steps ")
+    process.send_signal(signal.SIGUSR1)
+    assert wait_for(process, r"saved     on SIGUSR1 after step \d+, in runs/1; the run goes on")
+    process.send_signal(signal.SIGINT)
+    status, out = end_of(process)
+    assert status == 130, out
+    assert "stopped   by SIGINT" in out
+    assert "Traceback" not in out
+
+
+def test_under_slurm_a_job_is_requeued_and_goes_on_by_the_same_command(start, long_run, tmp_path):
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n', encoding="utf-8")
+    scontrol.chmod(0o755)
+    job = {
+        "PATH": f"{scontrol.parent}{os.pathsep}{os.environ['PATH']}",
+        **{"SLURM_JOB_ID": "77", "SLURM_JOB_NAME": "news", "SLURM_NTASKS": "1"},
+        **{"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"},
+    }
+    process = start(*long_run, env=job)
+    assert wait_for(process, "^steps ")
+    process.send_signal(signal.SIGUSR1)
+    status, out = end_of(process)
+    assert status == 0, out
+    assert "requeued  on SIGUSR1 after step" in out
+    assert (tmp_path / "asked").read_text() == "requeue 77\n"
+    status, out = end_of(start(*long_run, env={**job, "SLURM_RESTART_COUNT": "1"}))
+    assert status == 0, out
+    assert "resume    from runs/1/checkpoints/last.ckpt, after step" in out
+    assert [run.name for run in (tmp_path / "runs").iterdir()] == ["1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_dies_ends_the_whole_run(start, long_run, tmp_path, victim):
+    seconds = []
+    for _ in range(DEATHS // 2):
+        process = start(*long_run, *TWO)
+        assert wait_for(process, "^steps ")
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+        assert len(family) == 2
+        before = time.monotonic()
+        family[victim].send_signal(signal.SIGKILL)
+        status, out = end_of(process)
+        assert status != 0, out
+        gone, alive = psutil.wait_procs(family, timeout=30)
+        assert not alive
+        seconds.append(time.monotonic() - before)
+        if victim == 1:
+            assert "Traceback" not in out
+        shutil.rmtree(tmp_path / "runs")
+    print(
+        f"\nprocess {victim} killed {len(seconds)} times: {min(seconds):.1f}–{max(seconds):.1f} s"
+    )
+    assert max(seconds) < 15
+
+
+def test_a_full_disk_ends_the_run_in_words_and_leaves_the_last_checkpoint(
+    run_cli, quick, tmp_path, monkeypatch
+):
+    assert run_cli("fit", *quick).status == 0
+    last = tmp_path / "runs" / "1" / "checkpoints" / "last.ckpt"
+    before = last.read_bytes()
+    usage = shutil.disk_usage(tmp_path)
+    full = type(usage)(usage.total, usage.total - 1000, 1000)
+    monkeypatch.setattr(checkpoint_io.shutil, "disk_usage", lambda _: full)
+    status, _, err = run_cli("fit", "--ckpt_path", "last", "--trainer.max_epochs", "2")
+    assert status == 1
+    assert "expected 1 MiB free for a checkpoint – found 0 MiB" in err
+    assert "go on with fit --ckpt_path last" in err
+    assert last.read_bytes() == before
+    assert not list(last.parent.glob("*.tmp"))
+
+
+def test_a_damaged_last_gives_way_to_the_state_before(run_cli, quick, tmp_path):
+    words = ("fit", *quick, "--trainer.max_epochs", "2")
+    assert run_cli(*words).status == 0
+    last = tmp_path / "runs" / "1" / "checkpoints" / "last.ckpt"
+    whole = weights(last.parent.parent)
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 4
+    damaged = last.with_name("copy")  # best.ckpt may be the same file
+    damaged.write_bytes(content)
+    damaged.replace(last)
+    last.with_name("best.ckpt").unlink(missing_ok=True)
+    status, out, err = run_cli("fit", "--ckpt_path", "last")
+    assert status == 0, err
+    assert "last.ckpt is damaged, its checksum is another: from previous.ckpt instead" in out
+    assert_same(weights(last.parent.parent), whole)
+    assert last.with_suffix(".damaged").read_bytes() == content
