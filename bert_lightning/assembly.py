@@ -303,9 +303,10 @@ class Assembly:
         return {"precision": None, "plugins": [*plugins, plugin]}
 
     def _checkpoint_plugins(self, plugins: list[Any] | None) -> list[Any]:
-        """Return the plugins, and what writes checkpoints unless one of them does."""
+        """Return the plugins, and what writes checkpoints unless one, or the strategy, has it."""
         given = plugins or []
         is_given = any(isinstance(plugin, CheckpointIO) for plugin in given)
+        is_given |= bool(getattr(self.parts.trainer.strategy, "_checkpoint_io", None))
         return given if is_given else [*given, SafeCheckpointIO()]
 
     def _run_callbacks(self, folder: Path, banner: dict[str, str]) -> list[Callback]:

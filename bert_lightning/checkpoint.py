@@ -49,11 +49,11 @@ def damage(path: Path) -> str | None:
         path: A file that exists.
     """
     state = path.stat()
-    return _damage(path, state.st_size, state.st_mtime_ns)
+    return _damage(path, state.st_size, (state.st_ino, state.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=32)  # a command reads a checkpoint several times
-def _damage(path: Path, size: int, _: int) -> str | None:
+def _damage(path: Path, size: int, _: tuple[int, int]) -> str | None:
     with path.open("rb") as file:
         file.seek(max(0, size - _SEAL_BYTES))
         found = file.read()
@@ -63,7 +63,8 @@ def _damage(path: Path, size: int, _: int) -> str | None:
             return None if is_whole else "its checksum is another"
         try:
             with zipfile.ZipFile(file) as archive:
-                if archive.comment or archive.testzip():
+                is_cut = not found.endswith(b"\0\0")  # the length of a comment that is not there
+                if is_cut or archive.comment or archive.testzip():
                     return "it is cut off or changed"
         except Exception:  # as above: of any kind
             return "it is cut off, or not a checkpoint"
@@ -127,7 +128,7 @@ def intact_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints of a folder that can be read, the newest state first."""
     steps = {}
     for path in folder.glob("*.ckpt"):
-        if not damage(path):
+        if path.is_file() and not damage(path):  # FSDP and DeepSpeed can write folders
             with contextlib.suppress(Exception):  # as in read_checkpoint
                 content = torch.load(path, "meta", weights_only=True, mmap=True)
                 steps[path] = (content.get("global_step", 0), path.name == LAST)
@@ -150,14 +151,37 @@ def replace_damaged(last: Path) -> str:
 
 
 def copy_at_once(source: Path, target: Path) -> None:
-    """Make target the same file as source at one stroke; a second link costs no writing."""
+    """Make target the same file as source at one stroke; a second link costs no writing.
+
+    A folder, as FSDP and DeepSpeed can write it, is copied: they write into its files anew.
+    """
     beside = target.with_suffix(".tmp")
-    beside.unlink(missing_ok=True)
+    _remove(beside)
     try:
-        os.link(source, beside)
+        if source.is_dir():
+            shutil.copytree(source, beside)
+        else:
+            _link(source, beside)
+        if source.is_dir() or target.is_dir():  # no folder is replaced at one stroke
+            _remove(target)
+        beside.replace(target)
+    except BaseException:
+        _remove(beside)
+        raise
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
     except OSError:  # a file system without links
-        shutil.copyfile(source, beside)
-    beside.replace(target)
+        shutil.copyfile(source, target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:

@@ -16,6 +16,7 @@ from bert_lightning.checkpoint import seal
 from bert_lightning.errors import TrainingError
 
 _BESIDE_TENSORS = 1 << 20  # bytes, generously: names, settings, tokenizer
+_TORCH_WRITER = "inline_container"  # what torch says where a write fails, whatever the reason
 
 
 class SafeCheckpointIO(TorchCheckpointIO):
@@ -42,10 +43,11 @@ class SafeCheckpointIO(TorchCheckpointIO):
             left = shutil.disk_usage(file.parent).free
             size = beside.stat().st_size if beside.exists() else 0
             beside.unlink(missing_ok=True)
-            # torch says in words of its own that it could not write
-            if isinstance(error, OSError | RuntimeError) and left < _BESIDE_TENSORS:
+            if not isinstance(error, OSError) and _TORCH_WRITER not in str(error):
+                raise
+            if left < _BESIDE_TENSORS:
                 raise _full(file.parent, size + left, tensor_bytes(checkpoint)) from error
-            raise
+            raise _failed(file, error) from error
 
 
 def tensor_bytes(value: Any) -> int:
@@ -77,6 +79,14 @@ def _full(folder: Path, free: int, needed: int) -> TrainingError:
     return TrainingError(
         f"{folder}: expected {_size(needed)} free for a checkpoint – found {_size(free)}\n"
         "the checkpoints that are there are whole; make room, then go on with fit --ckpt_path last"
+    )
+
+
+def _failed(file: Path, error: BaseException) -> TrainingError:
+    reason = getattr(error, "strerror", None) or "a disk, or a quota on it, that takes no more"
+    return TrainingError(
+        f"{file}: expected to write a checkpoint – found {reason}\n"
+        "the checkpoints that are there are whole; mend this, then go on with fit --ckpt_path last"
     )
 
 
