@@ -165,9 +165,8 @@ def copy_at_once(source: Path, target: Path) -> None:
         if source.is_dir() or target.is_dir():  # no folder is replaced at one stroke
             _remove(target)
         beside.replace(target)
-    except BaseException:
-        _remove(beside)
-        raise
+    finally:
+        _remove(beside)  # after an error, or where target was the same file, which changes nothing
 
 
 def _link(source: Path, target: Path) -> None:

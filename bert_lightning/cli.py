@@ -34,12 +34,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except BertLightningError as error:
         return _refuse(str(error))
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            return _refuse(
-                "trainer.default_root_dir: expected room to write – found none on the disk\n"
-                "the checkpoints that are there are whole; make room, then go on with fit"
-                " --ckpt_path last"
-            )
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _refuse(_no_room(given))
         if error.filename is None:
             raise
         return _refuse(f"{error.filename}: expected to read or write here – found {error.strerror}")
@@ -86,6 +82,15 @@ def _overview(given: list[str]) -> int:
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _no_room(given: list[str]) -> str:
+    if "fit" not in given:
+        return "output: expected room to write – found none on the disk\nmake room, then try again"
+    return (
+        "trainer.default_root_dir: expected room to write – found none on the disk\n"
+        "the checkpoints that are there are whole; make room, then go on with fit --ckpt_path last"
+    )
 
 
 def _refuse(message: str) -> int:

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from typing_extensions import override
 
 from bert_lightning.errors import ConfigError
+from bert_lightning.replacing import replacing
 
 _FIRST_COLUMNS = ("epoch", "step")
 
@@ -92,12 +93,10 @@ class MetricsCSV(Logger):
             with self.file.open(encoding="utf-8", newline="") as stream:
                 rows = list(csv.DictReader(stream))
         self._columns += new
-        beside = self.file.with_suffix(".csv.tmp")
-        with beside.open("w", encoding="utf-8", newline="") as stream:
+        with replacing(self.file, encoding="utf-8", newline="") as stream:
             writer = csv.DictWriter(stream, self._columns)
             writer.writeheader()
             writer.writerows(rows)
-        beside.replace(self.file)
 
 
 def run_loggers(asked: Any, folder: Path) -> list[Logger] | bool:

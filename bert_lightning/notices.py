@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import threading
 import warnings
+from typing import Any
 
 
 def quieten() -> None:
@@ -28,6 +31,23 @@ def quieten() -> None:
         ".*Checkpoint directory .* exists and is not empty.*",
     ):
         warnings.filterwarnings("ignore", message)
+    if threading.excepthook.__module__ != __name__:
+        threading.excepthook = _in_words(threading.excepthook)
+
+
+def _in_words(hook: Any) -> Any:
+    """Return a hook that says in a line what TensorBoard's thread could not write."""
+
+    def say(failed: Any) -> None:
+        if type(failed.thread).__name__ == "_AsyncWriterThread":
+            sys.stderr.write(
+                f"trainer.logger: expected to write TensorBoard's events – found"
+                f" {failed.exc_value}\n"
+            )
+        else:
+            hook(failed)
+
+    return say
 
 
 def is_about_settings(error: Exception) -> bool:

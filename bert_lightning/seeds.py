@@ -24,6 +24,7 @@ from bert_lightning.decisions import without_decisions
 from bert_lightning.devices import is_one_of_many
 from bert_lightning.errors import ConfigError
 from bert_lightning.metrics import SCORES
+from bert_lightning.replacing import replacing
 from bert_lightning.runs import FOLDER_VARIABLE, seed_folder
 
 SUMMARY = "seeds.json"
@@ -249,9 +250,8 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _write(folder: Path, content: dict[str, Any]) -> None:
-    beside = folder / f".{SUMMARY}.tmp"
-    beside.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    beside.replace(folder / SUMMARY)
+    with replacing(folder / SUMMARY, encoding="utf-8") as stream:
+        stream.write(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def _lines(folder: Path, seeds: Sequence[int], finished: Sequence[int]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,10 +12,12 @@ from typing_extensions import override
 
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.prediction_writer import PredictionWriter
+from bert_lightning.callbacks.run_folder import RunFolder
 from bert_lightning.callbacks.run_report import RunReport
 from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.errors import BertLightningError, ConfigError, TrainingError
 from bert_lightning.execution import choose_execution
+from bert_lightning.failures import told_in_words
 from bert_lightning.planning import Circumstances, later_refusals, make_plan
 
 
@@ -43,7 +46,8 @@ class NewsTrainer(Trainer):
                 sum up the scores. The command line does it; this method trains once.
         """
         try:
-            super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)
+            with self._told_in_words(datamodule, trains=True):
+                super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)
         except RuntimeError as error:
             if not self._detect_anomaly or " nan values in its " not in str(error):
                 raise
@@ -64,6 +68,10 @@ class NewsTrainer(Trainer):
         for report in reports:
             report.console.say(f"not tested: {reason}")
             report.say_where()
+
+    def _told_in_words(self, datamodule: Any, trains: bool = False) -> AbstractContextManager[None]:
+        runs = [c.path for c in self.callbacks if isinstance(c, RunFolder)]  # type: ignore[attr-defined]
+        return told_in_words(datamodule.batch_size, runs[0] if trains and runs else None)
 
     def _anomaly(self, message: str) -> str:
         advice = "the lines above say where it was computed"
@@ -140,9 +148,10 @@ class NewsTrainer(Trainer):
             datamodule: Its data.
             ckpt_path: Checkpoint to score: best, last, a run folder or a .ckpt file.
         """
-        return super().validate(
-            model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False, weights_only=True
-        )
+        with self._told_in_words(datamodule):
+            return super().validate(
+                model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False, weights_only=True
+            )
 
     @override
     def test(  # type: ignore[override]
@@ -158,9 +167,10 @@ class NewsTrainer(Trainer):
             datamodule: Its data.
             ckpt_path: Checkpoint to score: best, last, a run folder or a .ckpt file.
         """
-        return super().test(
-            model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False, weights_only=True
-        )
+        with self._told_in_words(datamodule):
+            return super().test(
+                model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False, weights_only=True
+            )
 
     @override
     def predict(  # type: ignore[override]
@@ -185,10 +195,11 @@ class NewsTrainer(Trainer):
                 " would be replaced"
             )
         self.callbacks.append(PredictionWriter(output))  # type: ignore[attr-defined]
-        super().predict(
-            model,
-            datamodule=datamodule,
-            ckpt_path=ckpt_path,
-            return_predictions=False,
-            weights_only=True,
-        )
+        with self._told_in_words(datamodule):
+            super().predict(
+                model,
+                datamodule=datamodule,
+                ckpt_path=ckpt_path,
+                return_predictions=False,
+                weights_only=True,
+            )

@@ -11,7 +11,7 @@ import pytest
 REPO = Path(__file__).parent.parent
 PACKAGE = "bert_lightning"
 ORDER = (
-    "errors",
+    "errors replacing",
     "data.records",
     "data.keys",
     "data.storage",
@@ -55,7 +55,7 @@ ORDER = (
     "flat_adamw",
     "graphs",
     "amp",
-    "nonfinite",
+    "nonfinite failures",
     "execution",
     "captured",
     "precision plugins devices compatibility decisions console arguments loggers banner notices "

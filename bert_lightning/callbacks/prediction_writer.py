@@ -19,6 +19,7 @@ from typing_extensions import override
 from bert_lightning.console import Console
 from bert_lightning.data.records import Record
 from bert_lightning.errors import ConfigError
+from bert_lightning.replacing import replacing
 
 SUFFIXES = (".jsonl", ".csv")
 DIGITS = 6  # beyond these, probabilities depend on how rows were batched
@@ -100,13 +101,12 @@ class PredictionWriter(Callback):
         if self.output is None:
             _write_jsonl(sys.stdout, records, names, probabilities)
             return
-        beside = self.output.with_name(f".{self.output.name}.tmp")
         is_csv = self.output.suffix.lower() == ".csv"
         encoding = "utf-8-sig" if is_csv else "utf-8"
-        with beside.open("w", encoding=encoding, newline="" if is_csv else "\n") as stream:
+        newline = "" if is_csv else "\n"
+        with replacing(self.output, encoding=encoding, newline=newline) as stream:
             write = _write_csv if is_csv else _write_jsonl
             write(stream, records, names, probabilities)
-        beside.replace(self.output)
 
 
 def _predictions(

@@ -22,6 +22,7 @@ from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.console import Console
 from bert_lightning.metrics import SCORES
 from bert_lightning.planning import run_steps
+from bert_lightning.replacing import replacing
 
 _SIGNAL = " Signaling Trainer to stop."  # at the end of Lightning's reasons
 
@@ -217,6 +218,5 @@ def _write_confusion(path: Path, classes: list[str], result: dict[str, Any]) -> 
 
 
 def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    with replacing(path, encoding="utf-8") as stream:
+        stream.write(text)

@@ -67,7 +67,7 @@ class Storage:
                 if not _is_whole(place):
                     self._build(place, text, build)
         except OSError as error:
-            is_full = error.errno == errno.ENOSPC
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             if not is_full and not str(error.filename or "").startswith(str(self.folder)):
                 raise
             raise DataError(
