@@ -29,6 +29,7 @@ from bert_lightning.banner import (
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.callbacks.checkpoints import BestAndLast
 from bert_lightning.callbacks.data_summary import DataSummary
+from bert_lightning.callbacks.finite_loss import FiniteLoss
 from bert_lightning.callbacks.progress import progress_bar
 from bert_lightning.callbacks.resume import ExactResume
 from bert_lightning.callbacks.run_folder import RunFolder
@@ -188,6 +189,8 @@ class Assembly:
             callbacks += self._run_callbacks(folder, banner)
         if request.is_training and scaled:
             callbacks.insert(0, AmpRecorder(folder, request.console))
+        elif request.command == "fit":
+            callbacks.insert(0, FiniteLoss(folder))
         trainer = self.make_trainer(
             **precision_arguments,
             logger=loggers,

@@ -7,10 +7,13 @@ without being stored, so nothing of the run is changed and DDP does not take par
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+_SHOWN = 10
 
 
 class Finding(NamedTuple):
@@ -56,6 +59,61 @@ def find_nonfinite(
         if found and not found[0].rows and found[0].what == "gradient":
             found[0] = found[0]._replace(rows=_rows_alone(network, row_losses, scale))
     return found[0] if found else None
+
+
+def blame(
+    module: Any,
+    network: nn.Module,
+    context: Callable[[], AbstractContextManager[Any]],
+    step: int,
+    batch: Any,
+    scale: float,
+) -> tuple[str, bool] | None:
+    """Run a batch of a classifier once more, and say what was first not finite.
+
+    Args:
+        module: The classifier; it has the loss and the tokenizer.
+        network: Its network, or one with other weights.
+        context: Makes what the forward pass runs in.
+        step: Of the batch, to be named.
+        batch: As the classifier takes it.
+        scale: Loss scale, of the mean loss.
+
+    Returns:
+        The words, and whether single rows are to blame; None if all is finite.
+    """
+
+    def row_losses() -> Tensor:
+        # the network itself: its modules are watched, which compiled layers would pass by
+        with context():
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            logits = network(input_ids=ids, attention_mask=mask).logits
+            losses: Tensor = module.losses(logits, batch["labels"])
+            return losses
+
+    finding = find_nonfinite(network, row_losses, scale)
+    if finding is None:
+        return None
+    rows = [int(batch["rows"][row]) for row in finding.rows]
+    has_rows = 0 < len(rows) < max(2, len(batch["rows"]))  # all of a batch point at none
+    which = "every row of the batch" if rows else "no row by itself"
+    if has_rows:
+        text = _text(module, batch["input_ids"][finding.rows[0]])
+        which = f"rows {shown_rows(rows)} of train, counted from 0 ({text})"
+    return f"first not finite, at step {step:,}: {finding.place}; {which}", has_rows
+
+
+def shown_rows(rows: list[int]) -> str:
+    """Return row numbers as a screen has room for."""
+    return ", ".join(map(str, rows[:_SHOWN])) + (", …" if len(rows) > _SHOWN else "")
+
+
+def _text(module: Any, ids: Any) -> str:
+    tokenizer = getattr(module, "tokenizer", None)
+    if tokenizer is None:
+        return "no text"
+    text: str = tokenizer.decode(ids.tolist(), skip_special_tokens=True)
+    return text.replace(" ", "")[:40]
 
 
 def _run(network: nn.Module, row_losses: Callable[[], Tensor], found: list[Finding]) -> Tensor:

@@ -64,7 +64,8 @@ ORDER = (
     "planning",
     "module",
     "callbacks.run_folder callbacks.throughput callbacks.progress callbacks.prediction_writer "
-    "callbacks.data_summary callbacks.amp_recorder callbacks.resume callbacks.stop_signals",
+    "callbacks.data_summary callbacks.amp_recorder callbacks.resume callbacks.stop_signals "
+    "callbacks.finite_loss",
     "callbacks.checkpoints callbacks.run_report",
     "trainer assembly",
     "benchmark.base_shape benchmark.pipeline benchmark.precisions benchmark.stopwatch",

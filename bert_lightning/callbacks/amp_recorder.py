@@ -20,7 +20,7 @@ from bert_lightning.amp import Step, StepRing
 from bert_lightning.checkpoint import CHECKPOINTS, LAST
 from bert_lightning.console import Console
 from bert_lightning.errors import TrainingError
-from bert_lightning.nonfinite import find_nonfinite
+from bert_lightning.nonfinite import blame
 
 LAST_STEPS = "amp_last_steps.csv"
 _KEPT_NUMBERS = 1000  # of skipped steps; all are counted
@@ -246,26 +246,9 @@ class AmpRecorder(Callback):
     def _look_again(
         self, trainer: Trainer, pl_module: LightningModule, number: int, batch: Any, scale: float
     ) -> tuple[str, bool] | None:
+        context = trainer.precision_plugin.train_step_context
         module: Any = pl_module
-
-        def row_losses() -> Any:
-            # the network itself: its modules are watched, which compiled layers would pass by
-            with trainer.precision_plugin.train_step_context():
-                ids, mask = batch["input_ids"], batch["attention_mask"]
-                logits = module.network(input_ids=ids, attention_mask=mask).logits
-                return module.losses(logits, batch["labels"])
-
-        finding = find_nonfinite(module.network, row_losses, scale)
-        if finding is None:
-            return None
-        rows = [int(batch["rows"][row]) for row in finding.rows]
-        has_rows = 0 < len(rows) < max(2, len(batch["rows"]))  # all of a batch point at none
-        which = "every row of the batch" if rows else "no row by itself"
-        if has_rows:
-            shown = ", ".join(map(str, rows[:_SHOWN])) + (", …" if len(rows) > _SHOWN else "")
-            text = _text(module, batch["input_ids"][finding.rows[0]])
-            which = f"rows {shown} of train, counted from 0 ({text})"
-        return f"first not finite, at step {number:,}: {finding.place}; {which}", has_rows
+        return blame(module, module.network, context, number, batch, scale)
 
     def _write_last_steps(self, trainer: Trainer) -> None:
         if self.folder is None or not trainer.is_global_zero or not self._last:
@@ -296,11 +279,3 @@ def _longest_run(steps: list[Step]) -> int:
 
 def _steps(count: int) -> str:
     return f"{count:,} step{'' if count == 1 else 's'}"
-
-
-def _text(module: Any, ids: Any) -> str:
-    tokenizer = getattr(module, "tokenizer", None)
-    if tokenizer is None:
-        return "no text"
-    text: str = tokenizer.decode(ids.tolist(), skip_special_tokens=True)
-    return text.replace(" ", "")[:40]

@@ -376,7 +376,7 @@ def test_encoder_trains_in_train_mode_and_evaluates_in_eval_mode(run_cli, quick,
 def test_a_loss_that_is_no_number_stops_the_run_and_is_never_best(run_cli, quick, tmp_path):
     result = run_cli("fit", *quick, "--model.learning_rate", "1e30", "--trainer.max_epochs", "2")
     assert result.status == 1
-    assert "val/loss: expected a number" in result.err
+    assert "train/loss: expected a number" in result.err
     best = tmp_path / "runs" / "1" / "checkpoints" / "best.ckpt"
     if best.exists():
         state = torch.load(best, weights_only=True)["state_dict"]
