@@ -6,6 +6,8 @@ import json
 import pytest
 import torch
 
+from bert_lightning.module import BertClassifier
+
 STEPS = 5
 AVERAGE = ("--trainer.callbacks+=EMAWeightAveraging", "--trainer.callbacks.decay", "0.9")
 
@@ -70,6 +72,87 @@ def test_from_each_saved_state_a_run_ends_at_the_same_weights(
         state, resumed = outcome(tmp_path, number)
         assert_same_weights(state, whole, path.name)
         assert resumed == history, path.name  # no validation was left out
+
+
+# --- three holes of the obvious way, each by itself ---------------------------------------------
+
+
+@pytest.fixture
+def seen_rows(monkeypatch):
+    """Keep the rows that are trained on: a list of epoch and rows of each batch."""
+    seen = []
+    step = BertClassifier.training_step
+
+    def training_step(self, batch, batch_idx):
+        seen.append((self.current_epoch, batch["rows"].tolist()))
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(BertClassifier, "training_step", training_step)
+    return seen
+
+
+@pytest.fixture
+def whole_rows(run_cli, quick, saved_states, seen_rows):
+    """The rows of a run of two epochs, saved after each step; both are left in their lists."""
+    words = ("--trainer.limit_train_batches", "1.0", "--save_every_steps", "1")
+    status, _, err = run_cli(*words_of(quick, *words))
+    assert status == 0, err
+    whole = list(seen_rows)
+    seen_rows.clear()
+    for epoch in (0, 1):
+        rows = [row for number, batch in whole if number == epoch for row in batch]
+        assert sorted(rows) == list(range(64))
+    return whole
+
+
+def test_after_a_state_of_an_epochs_last_step_no_epoch_is_left_out(
+    run_cli, whole_rows, saved_states, seen_rows
+):
+    """A stateful loader says that it is at its end, and the next epoch is over at once."""
+    (path,) = [path for step, path in saved_states[:-1] if step == len(whole_rows) // 2]
+    status, _, err = run_cli("fit", "--ckpt_path", path)
+    assert status == 0, err
+    assert seen_rows == [(epoch, rows) for epoch, rows in whole_rows if epoch == 1]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_after_a_state_inside_an_epoch_no_row_comes_twice(
+    run_cli, whole_rows, saved_states, seen_rows, workers
+):
+    """A stateful sampler is never saved under a plain loader, and begins anew."""
+    for step, path in list(saved_states)[:3]:
+        seen_rows.clear()
+        status, _, err = run_cli("fit", "--ckpt_path", path, "--data.num_workers", workers)
+        assert status == 0, err
+        assert seen_rows == whole_rows[step:]
+
+
+def test_a_validation_that_a_run_was_killed_in_comes_after_all(
+    run_cli, run_process, quick, tmp_path
+):
+    """A state of the last step, saved before that validation, would have no more to do."""
+    words = words_of(quick, "--save_every_steps", "1")
+    assert run_cli(*words).status == 0
+    whole, history = outcome(tmp_path, 1)
+    (tmp_path / "dies.py").write_text(
+        "import os, signal\n"
+        "from lightning.pytorch import Callback\n"
+        "class Dies(Callback):\n"
+        "    def on_validation_batch_end(self, trainer, *args):\n"
+        f"        if trainer.global_step == {STEPS}:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n",
+        encoding="utf-8",
+    )
+    dies = ("--trainer.callbacks", "[{class_path: dies.Dies}]")
+    assert run_process(*words, *dies, env={"PYTHONPATH": str(tmp_path)}).status < 0
+    last = tmp_path / "runs" / "2" / "checkpoints" / "last.ckpt"
+    assert torch.load(last, weights_only=True)["global_step"] == STEPS - 1
+    status, _, err = run_cli("fit", "--ckpt_path", "last")
+    assert status == 0, err
+    state, resumed = outcome(tmp_path, 2)
+    assert_same_weights(state, whole, "killed")
+    assert resumed == history
+    assert len(history) == 2
 
 
 def test_an_epoch_that_has_other_batches_now_is_told(run_cli, quick, saved_states):
