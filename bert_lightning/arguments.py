@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 from jsonargparse import ArgumentParser
 
 from bert_lightning.errors import ConfigError
+from bert_lightning.plain_yaml import parse_yaml, read_yaml
 
 _PACKAGE = Path(__file__).parent
 COMMANDS = {  # of Lightning, and what they do: the first lines of NewsTrainer's methods
@@ -84,9 +84,9 @@ def order_arguments(args: Sequence[str], command: str) -> list[str]:
 
 def _without_foreign_keys(config: str, command: str) -> str:
     if config.lstrip().startswith("{"):
-        _expect_groups(_parse_yaml(config, "config"), "config")
+        _expect_groups(parse_yaml(config, "config"), "config")
         return config
-    content = _read_yaml(Path(config))
+    content = read_yaml(Path(config))
     if not isinstance(content, dict):
         if content is None:
             return "{}"
@@ -136,14 +136,14 @@ def typed_values(args: Sequence[str]) -> dict[str, Any]:
     typed: dict[str, Any] = {}
     for flag, value in zip(args, [*args[1:], ""], strict=True):
         if flag == "--config":
-            content = value if value.startswith("{") else Path(value).read_text("utf-8-sig")
-            typed.update(_flat(yaml.safe_load(content)))
+            is_text = value.startswith("{")
+            typed.update(_flat(parse_yaml(value, "config") if is_text else read_yaml(Path(value))))
         elif flag.startswith("--"):
             name, equals, own = flag[2:].partition("=")
             given = own if equals else value
             typed[name.rstrip("+")] = given
             if given.lstrip().startswith("{"):  # a group or an object as a mapping
-                typed.update(_flat(_parse_yaml(given, name), f"{name.rstrip('+')}."))
+                typed.update(_flat(parse_yaml(given, name), f"{name.rstrip('+')}."))
     derived = [
         f"{key}: expected not to be set – found {typed[key]!r}\n{hint}"
         for key, hint in DERIVED_KEYS.items()
@@ -152,22 +152,6 @@ def typed_values(args: Sequence[str]) -> dict[str, Any]:
     if derived:
         raise ConfigError("\n".join(derived))
     return typed
-
-
-def _read_yaml(file: Path) -> Any:
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: expected YAML – found a fault: {error}") from error
-    return _parse_yaml(text, str(file))
-
-
-def _parse_yaml(text: str, source: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{source}: expected YAML – found a fault: {reason[:200]}") from error
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:

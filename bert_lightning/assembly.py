@@ -38,7 +38,7 @@ from bert_lightning.callbacks.stop_signals import StopSignals
 from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.checkpoint import CHECKPOINTS, LAST
 from bert_lightning.checkpoint_io import SafeCheckpointIO
-from bert_lightning.compatibility import check_settings
+from bert_lightning.compatibility import check_saving, check_settings
 from bert_lightning.console import Console
 from bert_lightning.decisions import decide_once, decided, is_first_process
 from bert_lightning.devices import process_count, runs_on_cpu, strategy_name
@@ -153,6 +153,7 @@ class Assembly:
         ]
         lengths = (self.datamodule.max_length, self.model.max_positions)
         request.check(check_settings, config, callbacks, *lengths, request.is_training)
+        request.check(check_saving, self.settings.save_every_seconds)
         request.check(refuse_overwriting, _as_list(config.logger))
         for callback in callbacks:
             if isinstance(callback, ModelCheckpoint) and "/" in (callback.filename or ""):

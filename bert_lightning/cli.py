@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bert_lightning import __version__
 from bert_lightning.arguments import COMMANDS, INSPECT, INSPECT_TASK, first_reason
 from bert_lightning.decisions import decided, forget_decisions
-from bert_lightning.errors import BertLightningError, ConfigError
+from bert_lightning.errors import BertLightningError, ConfigError, on_screen
 from bert_lightning.notices import is_about_settings
 from bert_lightning.runs import discard_if_empty
 
@@ -94,5 +94,5 @@ def _no_room(given: list[str]) -> str:
 
 
 def _refuse(message: str) -> int:
-    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.write(f"error: {on_screen(message)}\n")
     return 1

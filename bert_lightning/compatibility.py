@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,15 +43,14 @@ def check_settings(
     for key in ("accumulate_grad_batches", "log_every_n_steps"):
         if trainer[key] is not None and trainer[key] < 1:
             problems.append(f"trainer.{key}: expected 1 or more – found {trainer[key]}")
-    if trainer.gradient_clip_val is not None and trainer.gradient_clip_val < 0:
-        problems.append(
-            "trainer.gradient_clip_val: expected 0 or more, or null, as less turns the gradient"
-            f" round – found {trainer.gradient_clip_val:g}"
-        )
+    clip = trainer.gradient_clip_val
+    if clip is not None and not clip >= 0:  # nor is NaN; less would turn the gradient round
+        problems.append(f"trainer.gradient_clip_val: expected 0 or more, or null – found {clip:g}")
     if is_fit and trainer.limit_train_batches == 0:
         problems.append(
             "trainer.limit_train_batches: expected batches to train on – found"
-            f" {trainer.limit_train_batches}\nremove the key; validate and test score only"
+            f" {trainer.limit_train_batches}
+remove the key; validate and test score only"
         )
     if is_fit:
         problems += [line for callback in callbacks for line in _monitor_problems(callback)]
@@ -62,6 +62,16 @@ def check_settings(
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def check_saving(seconds: float) -> None:
+    """Refuse an interval that is no number: nothing would ever be saved by it.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if math.isnan(seconds):
+        raise ConfigError(f"save_every_seconds: expected a number of seconds – found {seconds}")
 
 
 def _monitor_problems(callback: Any) -> list[str]:

@@ -6,6 +6,8 @@ import sys
 
 from lightning.pytorch.utilities import rank_zero_only
 
+from bert_lightning.errors import on_screen
+
 
 class Console:
     """Writes lines on the first process only.
@@ -26,5 +28,5 @@ class Console:
     def say(self, line: str) -> None:
         """Write a line at once, so that a log file is never behind."""
         stream = sys.stderr if self.to_stderr else sys.stdout
-        stream.write(line + "\n")
+        stream.write(on_screen(line) + "\n")
         stream.flush()

@@ -11,6 +11,12 @@ from collections.abc import Sequence
 
 SHOWN_PROBLEMS = 20  # a screen; the rest is counted
 LONGEST_LINE = 600  # characters
+_SIGNS = (  # to a terminal more than text: controls, ends of lines, marks that turn its direction
+    *(code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"),
+    *(0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)),
+    *range(0xD800, 0xE000),  # halves of characters, which cannot even be written
+)
+_ESCAPED = {code: ascii(chr(code))[1:-1] for code in _SIGNS}
 
 
 class BertLightningError(Exception):
@@ -48,6 +54,15 @@ class DataError(BertLightningError):
         lines = [*shown, *([f"… and {rest:,} more of this kind"] if rest else [])]
         hints = [_shortened(line) for line in hint.split("\n")] if hint else []
         super().__init__("\n".join([*lines, *hints]))
+
+
+def on_screen(text: str) -> str:
+    r"""Return lines as a terminal can show them: file names and data may hold anything.
+
+    >>> on_screen("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return "\n".join(map(_shortened, text.translate(_ESCAPED).split("\n")))
 
 
 def _shortened(line: str) -> str:

@@ -42,7 +42,7 @@ ORDER = (
     "inspection.plots",
     "inspection.screen",
     "inspection.page",
-    "runs",
+    "runs plain_yaml",
     "checkpoint",
     "checkpoint_io",
     "hub",

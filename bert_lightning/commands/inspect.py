@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from bert_lightning.arguments import INSPECT, INSPECT_TASK, configs_folder, explain, order_arguments
@@ -20,6 +19,7 @@ from bert_lightning.inspection.document import as_json
 from bert_lightning.inspection.page import as_page
 from bert_lightning.inspection.screen import as_text
 from bert_lightning.notices import quieten
+from bert_lightning.plain_yaml import parse_yaml, read_yaml
 
 _FOREIGN_DATA_KEYS = ("trained", "predict_path")
 
@@ -81,18 +81,18 @@ def _parser() -> ArgumentParser:
 
 def _own_settings(ordered: Sequence[str]) -> Iterator[str]:
     """Leave of YAML files what concerns data and tokenizer, so that a config of fit serves too."""
-    yield from ("--config", _own_part((configs_folder() / "base.yaml").read_text(encoding="utf-8")))
+    yield from ("--config", _own_part(read_yaml(configs_folder() / "base.yaml")))
     words = iter(ordered[1:])
     for word in words:
         yield word
         if word == "--config":
             value = next(words)
             is_text = value.lstrip().startswith("{")
-            yield _own_part(value if is_text else Path(value).read_text(encoding="utf-8"))
+            yield _own_part(parse_yaml(value, "config") if is_text else read_yaml(Path(value)))
 
 
-def _own_part(text: str) -> str:
-    content: dict[str, Any] = yaml.safe_load(text) or {}
+def _own_part(read: Any) -> str:
+    content: dict[str, Any] = read or {}
     data = {k: v for k, v in content.get("data", {}).items() if k not in _FOREIGN_DATA_KEYS}
     own: dict[str, Any] = {"data": data} if data else {}
     if "pretrained" in content.get("model", {}):

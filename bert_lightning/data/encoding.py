@@ -92,7 +92,8 @@ class EncodedRows(Dataset[Batch]):
         self.pad_token_id = pad_token_id
         self.max_length = max_length
         self.pad_to_multiple_of = pad_to_multiple_of
-        self._positions = np.arange(max_length)
+        widest = -(-int(table.lengths.max(initial=0)) // pad_to_multiple_of) * pad_to_multiple_of
+        self._positions = np.arange(min(max_length, widest))
 
     def __len__(self) -> int:
         return len(self.table.starts)
