@@ -139,6 +139,7 @@ class THUCNewsDataModule(LightningDataModule):
         self._news: News | None = None
         self._rows: dict[str, EncodedRows] = {}
         self.predict_records: list[Record] = []
+        self.overlong_texts = 0
 
     @property
     def news(self) -> News:
@@ -236,7 +237,9 @@ class THUCNewsDataModule(LightningDataModule):
             raise DataError(
                 [f"data.predict_path: expected a file – found nothing at {path.absolute()}"]
             )
-        self.predict_records = read_texts(path, self._reading.encoding, self._reading.columns)
+        self.predict_records, self.overlong_texts = read_texts(
+            path, self._reading.encoding, self._reading.columns
+        )
         if not self.predict_records:
             raise DataError([f"data.predict_path: expected texts – {path} is empty"])
         texts = [record.text for record in self.predict_records]

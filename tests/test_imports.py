@@ -42,7 +42,7 @@ ORDER = (
     "inspection.plots",
     "inspection.screen",
     "inspection.page",
-    "runs plain_yaml",
+    "runs plain_yaml spreadsheets",
     "checkpoint",
     "checkpoint_io",
     "hub",

@@ -18,10 +18,14 @@ from typing_extensions import override
 
 from bert_lightning.console import Console
 from bert_lightning.data.records import Record
+from bert_lightning.data.texts import LONGEST_TEXT
 from bert_lightning.errors import ConfigError
 from bert_lightning.replacing import replacing
+from bert_lightning.spreadsheets import as_cell, is_formula
 
 SUFFIXES = (".jsonl", ".csv")
+# what JSON would leave as it is, and a terminal obeys or many programs take for the end of a line
+_ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 DIGITS = 6  # beyond these, probabilities depend on how rows were batched
 
 
@@ -30,7 +34,8 @@ class PredictionWriter(Callback):
 
     Args:
         output: A .jsonl or .csv file, or None for JSON lines on standard output. A .csv file starts
-            with a byte order mark, so that Excel shows Chinese text.
+            with a byte order mark, so that Excel shows Chinese text, and has an apostrophe before
+            what a spreadsheet would take for a formula.
 
     Raises:
         ConfigError: Another suffix, or a folder that does not exist.
@@ -86,12 +91,21 @@ class PredictionWriter(Callback):
         return [torch.cat(self._probabilities).cpu()] if self._probabilities else []
 
     def _say_counts(self, trainer: Trainer, records: list[Record], is_left: Any) -> None:
-        cut = trainer.datamodule.rows("predict").truncated  # type: ignore[attr-defined]
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        cut, overlong = data.rows("predict").truncated, data.overlong_texts
+        is_csv = self.output is not None and self.output.suffix.lower() == ".csv"
+        formulas = sum(is_formula(record.text) for record in records) if is_csv else 0
         empty = sum(not record.text for record in records)
         left = int(is_left.sum())
         Console(to_stderr=True).say(
             f"{'out':<9} {self.output or 'standard output'}: {len(records):,} texts, {empty:,}"
             f" empty, {cut:,} cut at data.max_length"
+            + (
+                f", {overlong:,} of only their first {LONGEST_TEXT:,} characters"
+                if overlong
+                else ""
+            )
+            + (f", {formulas:,} with ' before what looks like a formula" if formulas else "")
             + (f", {left:,} not scored (trainer.limit_predict_batches)" if left else "")
         )
 
@@ -132,13 +146,13 @@ def _write_jsonl(
             "label": label,
             "probabilities": None if label is None else dict(zip(names, values, strict=True)),
         }
-        stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        stream.write(json.dumps(row, ensure_ascii=False).translate(_ESCAPED) + "\n")
 
 
 def _write_csv(
     stream: TextIO, records: list[Record], names: list[str], probabilities: np.ndarray[Any, Any]
 ) -> None:
     writer = csv.writer(stream)
-    writer.writerow(["text", "label", *names])
+    writer.writerow(["text", "label", *map(as_cell, names)])
     for text, label, values in _predictions(records, names, probabilities):
-        writer.writerow([text, label, *values])
+        writer.writerow([as_cell(text), label and as_cell(label), *values])

@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from bert_lightning.plugins import precision_entries
+from bert_lightning.spreadsheets import as_cell
 
 # what belongs to the machine and not to the experiment
 MACHINE_KEYS = (
@@ -84,7 +85,8 @@ class RunFolder(Callback):
             writer = csv.writer(file)
             writer.writerow(["file", "line", "expected", "found"])
             writer.writerows(
-                [fault.source, fault.line, fault.expected, fault.found] for fault in faults
+                [as_cell(fault.source), fault.line, as_cell(fault.expected), as_cell(fault.found)]
+                for fault in faults
             )
 
     def _is_saved(self) -> bool:

@@ -23,6 +23,7 @@ from bert_lightning.console import Console
 from bert_lightning.metrics import SCORES
 from bert_lightning.planning import run_steps
 from bert_lightning.replacing import replacing
+from bert_lightning.spreadsheets import as_cell
 
 _SIGNAL = " Signaling Trainer to stop."  # at the end of Lightning's reasons
 
@@ -212,9 +213,9 @@ def as_markdown(content: dict[str, Any]) -> str:
 def _write_confusion(path: Path, classes: list[str], result: dict[str, Any]) -> None:
     with path.open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["true \\ predicted", *classes])
+        writer.writerow(["true \\ predicted", *map(as_cell, classes)])
         for name, row in zip(classes, result["confusion"], strict=True):
-            writer.writerow([name, *row])
+            writer.writerow([as_cell(name), *row])
 
 
 def _replace(path: Path, text: str) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from bert_lightning.data.records import Fault
 from bert_lightning.errors import ConfigError, DataError
@@ -43,6 +46,7 @@ _MAGIC = {
     b"\xff\xfe": "UTF-16 text: save it as UTF-8",
     b"\xfe\xff": "UTF-16 text: save it as UTF-8",
 }
+_ENDS = re.compile(rb"\r\n|\r|\n")
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 _MESSAGES = (  # these alone in a file: a headline may begin so as well
     *(b"404: not found", b"404 not found", b"not found", b"403 forbidden", b"access denied"),
@@ -175,7 +179,7 @@ def _decodes(line: bytes, encoding: str) -> bool:
 
 
 def numbered_lines(
-    path: Path, encoding: str = AUTO, source: str | None = None
+    path: Path, encoding: str = AUTO, source: str | None = None, longest: int | None = None
 ) -> Iterator[tuple[int, str | Fault]]:
     """Yield (1-based line number, line without its end); a line that is no text is a fault.
 
@@ -183,6 +187,8 @@ def numbered_lines(
         path: A text file.
         encoding: Name of an encoding, or ``auto`` to tell it from the bytes.
         source: What the file is called in faults; None takes its path.
+        longest: Bytes of a line that are kept, so that one line never fills the memory; None keeps
+            all.
 
     Raises:
         DataError: Missing, unreadable, no text, or of no known encoding.
@@ -193,7 +199,8 @@ def numbered_lines(
             raise DataError([f"{name_of(path)}: expected text data – found {meaning}"])
         name = encoding_of(path) if encoding == AUTO else encoding
         with path.open("rb") as stream:
-            for number, line in enumerate(_split_lines(stream), start=1):
+            lines = _split_lines(stream) if longest is None else _cut_lines(stream, longest)
+            for number, line in enumerate(lines, start=1):
                 yield number, decode_line(line, name, source or name_of(path), number)
     except OSError as error:
         raise DataError(
@@ -208,6 +215,23 @@ def _split_lines(stream: Iterable[bytes]) -> Iterator[bytes]:
             yield line.removesuffix(b"\n")
         else:
             yield from line.removesuffix(b"\n").removesuffix(b"\r").split(b"\r")
+
+
+def _cut_lines(stream: BinaryIO, longest: int) -> Iterator[bytes]:
+    """Split as `_split_lines` does, and leave out what a line holds beyond some bytes."""
+    line = b""
+    for part in iter(partial(stream.readline, longest), b""):
+        # a CR at the end may be half of a CRLF, which the next part tells
+        whole, cr = (part[:-1], b"\r") if part.endswith(b"\r") else (part, b"")
+        *ended, line = _ENDS.split(line + whole)
+        yield from (_cut(text, longest) for text in ended)
+        line = line[: longest + 1] + cr
+    if line:
+        yield _cut(line.removesuffix(b"\r"), longest)
+
+
+def _cut(line: bytes, longest: int) -> bytes:
+    return line if len(line) <= longest else _without_cut_character(line[:longest])
 
 
 def decode_line(line: bytes, encoding: str, source: str, number: int) -> str | Fault:

@@ -2,6 +2,7 @@ import codecs
 import gzip
 import os
 import pickle
+import random
 import zipfile
 from pathlib import Path
 
@@ -212,3 +213,14 @@ def test_encodings_that_cannot_be_used_are_refused(encoding):
 def test_names_of_files_are_text_whatever_bytes_they_are(encoding):
     assert name_of(Path(os.fsdecode("news/体育.txt".encode(encoding)))) == "news/体育.txt"
     assert name_of(Path(os.fsdecode(b"a\xff.txt"))) == "a\ufffd.txt"
+
+
+@pytest.mark.parametrize("longest", [1, 2, 3, 7])
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_that_are_cut_are_the_beginnings_of_the_whole_lines(tmp_path, seed, longest):
+    draw = random.Random(seed)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a" + bytes(draw.choice(b"ab\r\n") for _ in range(60)))
+    whole = list(numbered_lines(path))
+    expected = [(number, line[:longest]) for number, line in whole]
+    assert list(numbered_lines(path, longest=longest)) == expected

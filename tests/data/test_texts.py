@@ -1,6 +1,7 @@
 import io
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,12 +9,12 @@ import pytest
 from pyarrow import parquet
 
 from bert_lightning.data.columns import BY_NAME, Columns
-from bert_lightning.data.texts import read_texts, standard_input_to_file
+from bert_lightning.data.texts import LONGEST_TEXT, read_texts, standard_input_to_file
 from bert_lightning.errors import DataError
 
 
 def _texts(path, columns=BY_NAME):
-    return [(record.text, record.line) for record in read_texts(path, "auto", columns)]
+    return [(record.text, record.line) for record in read_texts(path, "auto", columns)[0]]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030"])
@@ -23,7 +24,7 @@ def test_each_line_of_a_text_file_is_a_text_and_empty_ones_keep_their_place(writ
     path = write("titles.txt", end.join(lines) + end, encoding)
     expected = [("雪豹队 夺冠", 1), ("", 2), ("", 3), ('"新片"\t上映', 4), ("甲\u2028乙", 5)]
     assert _texts(path) == expected
-    assert all(record.label is None for record in read_texts(path, "auto", BY_NAME))
+    assert all(record.label is None for record in read_texts(path, "auto", BY_NAME)[0])
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.json"])
@@ -144,3 +145,53 @@ def test_standard_input_is_kept_in_a_file(monkeypatch):
     path = Path(standard_input_to_file())
     assert _texts(path) == [("甲", 1), ("", 2), ("乙", 3)]
     path.unlink()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""], ids=["LF", "CRLF", "CR", "none"])
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+def test_of_a_very_long_line_its_beginning_is_kept_and_it_is_counted(write, end, encoding):
+    longest, longer = "甲" * LONGEST_TEXT, "甲" * LONGEST_TEXT + "乙" * 5
+    path = write("a.txt", end.join([longest, *([longer, "", "丙", ""] if end else [])]), encoding)
+    records, cut = read_texts(path, "auto", BY_NAME)
+    assert [record.text for record in records] == [longest, *([longest, "", "丙"] if end else [])]
+    assert cut == bool(end)
+
+
+def test_a_text_behind_very_many_blanks_is_not_lost_unseen(write):
+    path = write("a.txt", " " * (LONGEST_TEXT + 1) + "甲\n乙\n")
+    records, cut = read_texts(path, "auto", BY_NAME)
+    assert [record.text for record in records] == ["", "乙"]
+    assert cut == 1
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv"])
+def test_a_very_long_text_of_a_row_is_cut_and_counted(write, name):
+    text = "甲" * (LONGEST_TEXT + 1)
+    rows = [json.dumps({"text": t}, ensure_ascii=False) for t in (text, "乙")]
+    content = "\n".join(rows if "json" in name else ["text", text, "乙"])
+    records, cut = read_texts(write(name, content), "auto", BY_NAME)
+    assert [record.text for record in records] == [text[:-1], "乙"]
+    assert cut == 1
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv"])
+def test_a_row_that_would_fill_the_memory_is_refused_with_its_place(write, name):
+    rows = ['{"text": "甲"}', '{"text": "' if "json" in name else '"']
+    path = write(name, "\n".join(rows) + "x" * (4 * LONGEST_TEXT + 1) + '"}\n')
+    with pytest.raises(DataError, match=rf"{re.escape(name)}:2: expected at most 4,000,000 char"):
+        read_texts(path, "auto", BY_NAME)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r"], ids=["LF", "CR"])
+def test_a_line_of_fifty_megabytes_takes_no_such_memory(tmp_path, end):
+    path = tmp_path / "a.txt"
+    path.write_bytes("甲".encode() + end + b"x" * (50 << 20) + end + "乙".encode())
+    tracemalloc.start()
+    records, cut = read_texts(path, "auto", BY_NAME)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [(len(record.text), record.line) for record in records] == [
+        *((1, 1), (LONGEST_TEXT, 2), (1, 3))
+    ]
+    assert cut == 1
+    assert most < 50 << 20

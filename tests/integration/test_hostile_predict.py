@@ -158,7 +158,9 @@ def predict(run_cli, tmp_path, checkpoint):
             assert not written, "a refusal leaves nothing"
             return None, result.err
         assert written == {output}
-        return _rows_of(tmp_path / output), result.err
+        rows = _rows_of(tmp_path / output)
+        (tmp_path / output).unlink()
+        return rows, result.err
 
     return predict
 
@@ -222,6 +224,30 @@ READABLE += ["emoji joined", "GB18030", "formulas", "quotes", "special pieces as
 def test_what_is_text_is_never_refused(predict, name):
     rows, _ = predict("texts.txt", LINES[name], "out.jsonl")
     assert rows is not None
+
+
+def test_what_looks_like_a_formula_is_text_to_a_spreadsheet_and_is_counted(predict):
+    rows, said = predict("texts.txt", LINES["formulas"], "out.csv")
+    texts = LINES["formulas"].decode().split("\n")[:-1]
+    assert [text for text, *_ in rows] == [*(f"'{text}" for text in FORMULAS), "'=1+1", "甲=1"]
+    assert f"{len(texts) - 1} with ' before what looks like a formula" in said
+    exact, said = predict("texts.txt", LINES["formulas"], "out.jsonl")
+    assert [text for text, *_ in exact] == [text.strip() for text in texts]
+    assert "formula" not in said
+
+
+def test_no_row_of_json_holds_what_a_terminal_obeys(run_cli, tmp_path, checkpoint):
+    lines = ["甲\x9b2J乙", "甲\u2028乙\x85丙", "甲\x1b[31m"]
+    (tmp_path / "texts.txt").write_text("\n".join(lines), encoding="utf-8")
+    result = run_cli("predict", "--ckpt_path", checkpoint, "--data.predict_path", "texts.txt")
+    assert [json.loads(row)["text"] for row in result.out.splitlines()] == lines
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.out)
+
+
+def test_a_line_that_is_cut_is_counted(predict):
+    rows, said = predict("texts.txt", b"a" * 1_000_001 + "\n乙\n".encode(), "out.jsonl")
+    assert [len(text) for text, *_ in rows] == [1_000_000, 1]
+    assert "1 of only their first 1,000,000 characters" in said
 
 
 SEEDS = 40
