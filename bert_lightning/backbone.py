@@ -146,6 +146,7 @@ def _folder_backbone(folder: Path, name: str, reason: str | None) -> Backbone:
             f"model.pretrained: expected config.json and a vocabulary of a BERT in"
             f" {folder.absolute()} – found {' '.join(str(error).split())[:200]}"
         ) from error
+    _forget_kernels(config)
     _check_sizes(config, tokenizer, str(folder))
     return Backbone(name, reason, config, tokenizer, folder, PRETRAINED_LEARNING_RATE)
 
@@ -164,11 +165,18 @@ def _checkpoint_backbone(path: Path) -> Backbone:
     from transformers import BertConfig, BertTokenizer
 
     stored = read_checkpoint(path)["bert_lightning"]
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in stored["tokenizer_files"].items():
-            (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
-        tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
-    config = BertConfig.from_dict(stored["model_config"])
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in stored["tokenizer_files"].items():
+                (Path(folder) / Path(name).name).write_text(text, encoding="utf-8")
+            tokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
+        config = BertConfig.from_dict(stored["model_config"])
+    except Exception as error:  # as in a folder
+        raise CheckpointError(
+            f"ckpt_path: expected configuration and tokenizer of a BERT in {path} – found"
+            f" {' '.join(str(error).split())[:200]}"
+        ) from error
+    _forget_kernels(config)
     _check_sizes(config, tokenizer, str(path))
     return Backbone(
         name=stored["backbone"],
@@ -178,6 +186,11 @@ def _checkpoint_backbone(path: Path) -> Backbone:
         weights=path,
         learning_rate=stored["learning_rate"],
     )
+
+
+def _forget_kernels(config: BertConfig) -> None:
+    """Take transformers' own attention, not a repository of the hub whose code it would run."""
+    config._attn_implementation = None
 
 
 def _check_sizes(config: BertConfig, tokenizer: PreTrainedTokenizerBase, where: str) -> None:
@@ -245,7 +258,13 @@ def _load_checkpoint(
             f"model.pretrained: expected all weights of a BERT in {path} – missing:"
             f" {', '.join(sorted(missing)[:5])} ({len(missing)} in all)"
         )
-    network.load_state_dict(own, strict=fits)
+    try:
+        network.load_state_dict(own, strict=fits)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"ckpt_path: expected weights of the shape in its configuration in {path} – found"
+            f" {' '.join(str(error).split())[:200]}"
+        ) from error
     return network, None if fits else _NEW_HEAD
 
 

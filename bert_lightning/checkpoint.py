@@ -30,6 +30,17 @@ BEST, LAST, PREVIOUS = "best.ckpt", "last.ckpt", "previous.ckpt"
 _SEAL = b"bert_lightning crc32 "  # and eight hexadecimal digits, as the comment of the zip file
 _SEAL_BYTES = len(_SEAL) + 8
 _CHUNK = 1 << 24
+_ENTRIES = {
+    "class_names": list,
+    "settings": dict,
+    "data": dict,
+    "tokenizer_files": dict,
+    "model_config": dict,
+    "backbone": str,
+    "learning_rate": float,
+}
+_DATA = {"fingerprint": str, "holdout_ratio": float, "seed": int}
+_SETTINGS = {"seed_everything": int, "trainer": dict, "data": dict}
 
 
 def seal(path: Path) -> None:
@@ -115,7 +126,25 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"ckpt_path: expected checkpoint format {FORMAT_VERSION} – {path} has format"
             f" {stored.get('format_version')!r}\nread it with the release that wrote it"
         )
+    faults = [
+        *_faults(stored, _ENTRIES),
+        *_faults(stored.get("settings"), _SETTINGS, "settings."),
+        *_faults(stored.get("data"), _DATA, "data."),
+    ]
+    if faults:
+        raise CheckpointError(
+            f"ckpt_path: expected a whole checkpoint of bert_lightning – in {path} these are missing"
+            f" or of another kind: {', '.join(faults)}\ntake one that this program wrote"
+        )
     return dict(content)
+
+
+def _faults(found: Any, kinds: dict[str, type], prefix: str = "") -> list[str]:
+    """Return the names of entries that are missing or of another kind."""
+    entries = found if isinstance(found, dict) else {}
+    return [
+        f"{prefix}{key}" for key, kind in kinds.items() if not isinstance(entries.get(key), kind)
+    ]
 
 
 def _intact_beside(damaged: Path) -> str:

@@ -16,6 +16,21 @@ from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from bert_lightning.amp import AmpPrecision, FSDPAmpPrecision
 from bert_lightning.errors import CheckpointError, ConfigError
 
+# what belongs to the machine and not to the experiment
+MACHINE_KEYS = (
+    "accelerator",
+    "strategy",
+    "devices",
+    "num_nodes",
+    "logger",
+    "callbacks",
+    "plugins",  # but for the precision
+    "profiler",
+    "default_root_dir",
+    "fast_dev_run",
+    "enable_progress_bar",
+    "enable_checkpointing",
+)
 _SCALED = (AmpPrecision, FSDPAmpPrecision)
 
 
@@ -65,13 +80,15 @@ def trainer_settings_to_resume(stored: dict[str, Any], typed: Mapping[str, Any])
     Raises:
         CheckpointError: The class of its precision plugin is not there.
     """
-    without = {key: value for key, value in stored.items() if key != "plugins"}
+    # what a run never stores, a checkpoint that was made up does not bring in, nor its classes
+    without = {key: value for key, value in stored.items() if key not in MACHINE_KEYS}
     if _is_given(typed, "trainer.precision"):
         return without
     entries = stored.get("plugins", [])
     missing = [entry["class_path"] for entry in entries if plugin_class(entry) is object]
     if not missing:
-        return stored
+        plugins = precision_entries(entries)
+        return {**without, "plugins": plugins} if plugins else without
     if "trainer.plugins" in typed:
         return without
     raise CheckpointError(

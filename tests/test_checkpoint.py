@@ -17,7 +17,12 @@ def _content(**changes):
         "bert_lightning": {
             "format_version": FORMAT_VERSION,
             "class_names": ["体育", "娱乐"],
-            "settings": {"data": {"path": "news"}},
+            "settings": {"seed_everything": 42, "trainer": {}, "data": {"path": "news"}},
+            "data": {"fingerprint": "0", "holdout_ratio": 0.1, "seed": 42},
+            "tokenizer_files": {},
+            "model_config": {},
+            "backbone": "a BERT",
+            "learning_rate": 2e-5,
             **changes,
         },
     }

@@ -10,24 +10,9 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from bert_lightning.plugins import precision_entries
+from bert_lightning.plugins import MACHINE_KEYS, precision_entries
 from bert_lightning.spreadsheets import as_cell
 
-# what belongs to the machine and not to the experiment
-MACHINE_KEYS = (
-    "accelerator",
-    "strategy",
-    "devices",
-    "num_nodes",
-    "logger",
-    "callbacks",
-    "plugins",  # but for the precision
-    "profiler",
-    "default_root_dir",
-    "fast_dev_run",
-    "enable_progress_bar",
-    "enable_checkpointing",
-)
 DROPPED_ROWS = "dropped_rows.csv"
 
 

@@ -60,6 +60,8 @@ from bert_lightning.runs import run_of_job
 from bert_lightning.seeds import check_seeds, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
 
+RESUMED = ("seed_everything", "model", "amp", "matmul", "data")  # beside the trainer's settings
+
 
 def run_command(args: Sequence[str]) -> int:
     """Run fit, validate, test, predict or plan.
@@ -183,7 +185,9 @@ class NewsCLI(LightningCLI):
         settings = read_checkpoint(self.request.checkpoint)["bert_lightning"]["settings"]
         if command in TRAINING:
             self.resumed_plugins = settings["trainer"].get("plugins", [])
-            settings["trainer"] = trainer_settings_to_resume(settings["trainer"], typed)
+            trainer = trainer_settings_to_resume(settings["trainer"], typed)
+            groups = {key: settings[key] for key in RESUMED if key in settings}
+            settings = {**groups, "trainer": trainer}
         else:
             precision = settings["trainer"].get("precision")
             settings = {

@@ -22,7 +22,7 @@ from bert_lightning.data.readers import read_text_file, sample_lines
 from bert_lightning.data.record_table import Records, open_records, write_records
 from bert_lightning.data.records import BLANK_LINE, SPLITS, Fault, Item, Record, Split
 from bert_lightning.data.sources import SPLIT_NAMES, Source, find_sources, split_of
-from bert_lightning.data.storage import Storage
+from bert_lightning.data.storage import Storage, open_json
 from bert_lightning.data.trees import Tree
 from bert_lightning.errors import DataError
 
@@ -289,7 +289,7 @@ def _records(part: _Part, faults: list[Fault]) -> Iterator[Record]:
 
 
 def _opened(path: str, place: Path, class_list: ClassList | None) -> Reading:
-    content = json.loads((place / _FACTS).read_text(encoding="utf-8"))
+    content = open_json(place / _FACTS)
     files = [FileFacts(**facts) for facts in content["files"]]
     records = {file.split: open_records(place / f"{file.split}.arrow") for file in files}
     faults = [Fault(**fault) for fault in content["faults"]]

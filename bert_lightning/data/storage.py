@@ -130,6 +130,25 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[Mapping[str, An
 
 def open_arrow(path: Path) -> pa.Table:
     """Open an Arrow stream through `datasets`, memory-mapped: nothing is read before it is used."""
+    import pyarrow as pa
     from datasets import Dataset
 
-    return Dataset.from_file(str(path)).data.table
+    try:
+        return Dataset.from_file(str(path)).data.table
+    except pa.ArrowException as error:
+        raise _no_entry(path, error) from error
+
+
+def open_json(path: Path) -> Any:
+    """Return what a JSON file of an entry holds."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _no_entry(path, error) from error
+
+
+def _no_entry(path: Path, error: Exception) -> DataError:
+    return DataError(
+        [f"data.cache_dir: expected what was stored at {path} – found {str(error)[:200]}"],
+        "delete its folder, which is made again",
+    )
