@@ -133,8 +133,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     ]
     if faults:
         raise CheckpointError(
-            f"ckpt_path: expected a whole checkpoint of bert_lightning – in {path} these are missing"
-            f" or of another kind: {', '.join(faults)}\ntake one that this program wrote"
+            f"ckpt_path: expected a whole checkpoint of bert_lightning – in {path} these are"
+            f" missing or of another kind: {', '.join(faults)}\ntake one that this program wrote"
         )
     return dict(content)
 

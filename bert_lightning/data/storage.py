@@ -135,7 +135,7 @@ def open_arrow(path: Path) -> pa.Table:
 
     try:
         return Dataset.from_file(str(path)).data.table
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise _no_entry(path, error) from error
 
 

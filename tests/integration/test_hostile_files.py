@@ -1,4 +1,4 @@
-"""Checkpoints, model folders, caches and class names made to run code or to leave the run folder."""
+"""Checkpoints, model folders, caches and class names made to run code or to leave the run."""
 
 import json
 import pickle
