@@ -32,8 +32,6 @@ _SEAL_BYTES = len(_SEAL) + 8
 _CHUNK = 1 << 24
 _ENTRIES = {
     "class_names": list,
-    "settings": dict,
-    "data": dict,
     "tokenizer_files": dict,
     "model_config": dict,
     "backbone": str,
@@ -126,17 +124,28 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"ckpt_path: expected checkpoint format {FORMAT_VERSION} – {path} has format"
             f" {stored.get('format_version')!r}\nread it with the release that wrote it"
         )
-    faults = [
-        *_faults(stored, _ENTRIES),
-        *_faults(stored.get("settings"), _SETTINGS, "settings."),
-        *_faults(stored.get("data"), _DATA, "data."),
-    ]
+    _expect_no_faults(path, _faults(stored, _ENTRIES))
+    return dict(content)
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Return the entry ``bert_lightning`` of a checkpoint that a run wrote, with its settings.
+
+    Raises:
+        CheckpointError: As `read_checkpoint`, or it has no settings.
+    """
+    stored: dict[str, Any] = read_checkpoint(path)["bert_lightning"]
+    settings = _faults(stored.get("settings"), _SETTINGS, "settings.")
+    _expect_no_faults(path, [*settings, *_faults(stored.get("data"), _DATA, "data.")])
+    return stored
+
+
+def _expect_no_faults(path: Path, faults: list[str]) -> None:
     if faults:
         raise CheckpointError(
             f"ckpt_path: expected a whole checkpoint of bert_lightning – in {path} these are"
             f" missing or of another kind: {', '.join(faults)}\ntake one that this program wrote"
         )
-    return dict(content)
 
 
 def _faults(found: Any, kinds: dict[str, type], prefix: str = "") -> list[str]:

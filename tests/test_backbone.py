@@ -6,7 +6,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import huggingface_hub
+import huggingface_hub.errors
 import pytest
 import torch
 from huggingface_hub import constants

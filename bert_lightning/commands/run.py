@@ -36,7 +36,7 @@ from bert_lightning.checkpoint import (
     BEST,
     LAST,
     find_checkpoint,
-    read_checkpoint,
+    read_run,
     replace_damaged,
 )
 from bert_lightning.console import Console
@@ -182,7 +182,7 @@ class NewsCLI(LightningCLI):
         default = LAST if command in TRAINING else BEST
         path = decide_once("CHECKPOINT", lambda: self._found(str(name), root, default))
         self.request.checkpoint = Path(path)
-        settings = read_checkpoint(self.request.checkpoint)["bert_lightning"]["settings"]
+        settings = read_run(self.request.checkpoint)["settings"]
         if command in TRAINING:
             self.resumed_plugins = settings["trainer"].get("plugins", [])
             trainer = trainer_settings_to_resume(settings["trainer"], typed)
@@ -240,7 +240,7 @@ class NewsCLI(LightningCLI):
             self._expect_trained_data(config, self.request.checkpoint)
 
     def _expect_trained_data(self, config: Any, checkpoint: Path) -> None:
-        stored = read_checkpoint(checkpoint)["bert_lightning"]
+        stored = read_run(checkpoint)
         other_data = "data.path" in self.request.typed
         if not (other_data and self.request.is_training):
             config.data.trained = Trained(
