@@ -223,7 +223,7 @@ def test_a_config_that_is_no_file_is_refused_in_words(run_cli, news_folder, valu
     assert result.status == 1
 
 
-SEEDS = 40
+SEEDS = 30
 SOUND = """\
 seed_everything: 42
 trainer:
