@@ -49,8 +49,7 @@ def check_settings(
     if is_fit and trainer.limit_train_batches == 0:
         problems.append(
             "trainer.limit_train_batches: expected batches to train on – found"
-            f" {trainer.limit_train_batches}
-remove the key; validate and test score only"
+            f" {trainer.limit_train_batches}\nremove the key; validate and test score only"
         )
     if is_fit:
         problems += [line for callback in callbacks for line in _monitor_problems(callback)]

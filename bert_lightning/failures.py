@@ -1,13 +1,18 @@
-"""What ended a run from outside of its own code → words: no memory, a worker that was killed."""
+"""What ended a run from outside of its own code → words: no memory, a process that was killed."""
 
 from __future__ import annotations
 
 import contextlib
 import re
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch.utilities.memory import is_oom_error
 
 from bert_lightning.checkpoint import CHECKPOINTS, LAST
@@ -15,25 +20,49 @@ from bert_lightning.errors import TrainingError
 
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 _NO_MEMORY = "ALLOC_FAILED"  # of cuBLAS and cuDNN, which take memory of their own
+_LOST = re.compile(r"gloo.*(Connection|Timed out|Broken pipe|Socket)", re.DOTALL)
+_PORT_IN_USE = "EADDRINUSE"
+_LAST_WORDS_SECONDS = 5.0  # for a process that is about to end by itself
 
 
 @contextlib.contextmanager
-def told_in_words(rows: int, run: Path | None) -> Iterator[None]:
-    """Turn what torch raises where memory or a worker is gone into an error with a way on.
+def told_in_words(rows: int, run: Path | None, launcher: Any = None) -> Iterator[None]:
+    """Turn what torch raises where memory or a process is gone into an error with a way on.
+
+    No process that this one has started outlives an error: Lightning sees to it after Ctrl-C only.
 
     Args:
         rows: Those of a batch.
         run: Folder of a run that can go on from its last checkpoint; None for another command.
+        launcher: Lightning's, of the processes; None where there is one alone.
 
     Raises:
-        TrainingError: Memory ran out, or a process that prepares batches has died.
+        TrainingError: Memory ran out, or a process that prepares batches or trains has died.
     """
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
-        if said := _in_words(error, rows):
-            raise TrainingError(said + (_way_on(run) if run else "")) from error
-        raise
+    except BaseException as error:
+        statuses = _end_started(launcher)
+        if not isinstance(error, RuntimeError | MemoryError):
+            raise
+        said = _in_words(error, rows) or _lost(error, statuses)
+        if not said:
+            raise
+        raise TrainingError(said + (_way_on(run) if run else "")) from error
+
+
+def _end_started(launcher: Any) -> list[int | None]:
+    """End what was started, and return how each has ended by itself, None for one that has not."""
+    procs: list[subprocess.Popen[bytes]] = getattr(launcher, "procs", [])
+    started = procs.copy()
+    procs.clear()  # or the launcher's observer kills this process before it has said a word
+    until = time.monotonic() + _LAST_WORDS_SECONDS
+    while any(process.poll() is None for process in started) and time.monotonic() < until:
+        time.sleep(0.05)
+    statuses = [process.returncode for process in started]
+    for process in started:
+        process.kill()  # nothing to one that has ended
+    return statuses
 
 
 def _in_words(error: BaseException, rows: int) -> str:
@@ -55,9 +84,37 @@ def _in_words(error: BaseException, rows: int) -> str:
     )
 
 
+def _lost(error: BaseException, statuses: list[int | None]) -> str:
+    """Return the words for processes that no longer hear one another; empty for another error."""
+    text = str(error)
+    found = _beginning(text)
+    if _PORT_IN_USE in text:
+        return (
+            f"MASTER_PORT: expected a port that nobody listens at – found: {found}\n"
+            "give another, or leave the variable out where one machine trains"
+        )
+    if not (isinstance(error, dist.DistError) or _LOST.search(text)):
+        return ""
+    ends = [_end(number, status) for number, status in enumerate(statuses, start=1) if status != 0]
+    other = (
+        "another process has ended, and its own words stand above, or it was silent for longer"
+        " than the timeout of trainer.strategy"
+    )
+    return "\n".join([f"processes: expected all to answer – found: {found}", *(ends or [other])])
+
+
+def _end(number: int, status: int | None) -> str:
+    if status is None:
+        return f"process {number} was silent for longer than the timeout of trainer.strategy"
+    if status > 0:
+        return f"process {number} ended with status {status}; its own words stand above"
+    cause = ", as the system does where memory runs out" if status == -signal.SIGKILL else ""
+    return f"process {number} was ended by {signal.Signals(-status).name}{cause}"
+
+
 def _beginning(text: str) -> str:
     """Return the first two sentences of torch's words, without the place in its own code."""
-    text = re.sub(r"^\[enforce fail[^\]]*\].*?\. ", "", text.strip())
+    text = re.sub(r"^\[enforce fail[^\]]*\].*?\. |^\[\S*\] ", "", text.strip())
     return ". ".join(re.split(r"\. |\n", text)[:2]).rstrip(".") or "none left"
 
 
