@@ -21,7 +21,6 @@ from bert_lightning.errors import TrainingError
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 _NO_MEMORY = "ALLOC_FAILED"  # of cuBLAS and cuDNN, which take memory of their own
 _LOST = re.compile(r"gloo.*(Connection|Timed out|Broken pipe|Socket)", re.DOTALL)
-_PORT_IN_USE = "EADDRINUSE"
 _LAST_WORDS_SECONDS = 5.0  # for a process that is about to end by itself
 
 
@@ -86,21 +85,16 @@ def _in_words(error: BaseException, rows: int) -> str:
 
 def _lost(error: BaseException, statuses: list[int | None]) -> str:
     """Return the words for processes that no longer hear one another; empty for another error."""
-    text = str(error)
-    found = _beginning(text)
-    if _PORT_IN_USE in text:
-        return (
-            f"MASTER_PORT: expected a port that nobody listens at – found: {found}\n"
-            "give another, or leave the variable out where one machine trains"
-        )
-    if not (isinstance(error, dist.DistError) or _LOST.search(text)):
+    if not (isinstance(error, dist.DistError) or _LOST.search(str(error))):
         return ""
     ends = [_end(number, status) for number, status in enumerate(statuses, start=1) if status != 0]
     other = (
         "another process has ended, and its own words stand above, or it was silent for longer"
         " than the timeout of trainer.strategy"
     )
-    return "\n".join([f"processes: expected all to answer – found: {found}", *(ends or [other])])
+    return "\n".join(
+        [f"processes: expected all to answer – found: {_beginning(str(error))}", *(ends or [other])]
+    )
 
 
 def _end(number: int, status: int | None) -> str:

@@ -1,8 +1,14 @@
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
+import torch.distributed as dist
+from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
 
+from bert_lightning import failures
 from bert_lightning.errors import TrainingError
 from bert_lightning.failures import told_in_words
 
@@ -142,3 +148,60 @@ def test_no_memory_in_a_test_is_told_too(run_cli, trained_folder, tmp_path, stri
     assert status == 1
     assert "expected memory for 8 rows at once" in err
     assert "go on with fit" not in err
+
+
+GLOO = (
+    "[/w/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:4711: Connection reset by peer."
+    " This is typically caused by a remote worker crashing. Check its logs."
+)
+
+
+class Launcher:
+    """As Lightning's, with processes that run a line of Python each."""
+
+    def __init__(self, *lines):
+        self.procs = [subprocess.Popen([sys.executable, "-c", line]) for line in lines]
+
+
+@pytest.mark.parametrize("error", [RuntimeError(GLOO), dist.DistBackendError("NCCL: timed out")])
+def test_how_each_process_ended_is_told_and_none_goes_on(error, monkeypatch):
+    monkeypatch.setattr(failures, "_LAST_WORDS_SECONDS", 2.0)
+    launcher = Launcher(
+        "import os; os.kill(os.getpid(), 9)", "raise SystemExit(1)", "import time; time.sleep(99)"
+    )
+    started = launcher.procs.copy()
+    with pytest.raises(TrainingError) as caught, told_in_words(32, None, launcher):
+        raise error
+    first, *ends = str(caught.value).splitlines()
+    assert first.startswith("processes: expected all to answer – found: ")
+    assert "pair.cc" not in first
+    assert ends == [
+        "process 1 was ended by SIGKILL, as the system does where memory runs out",
+        "process 2 ended with status 1; its own words stand above",
+        "process 3 was silent for longer than the timeout of trainer.strategy",
+    ]
+    assert [process.wait(10) for process in started] == [-9, 1, -9]
+
+
+def test_a_process_that_started_none_says_what_it_can():
+    said = told(RuntimeError(GLOO))
+    assert "Read error [127.0.0.1]:4711: Connection reset by peer" in said
+    assert "another process has ended" in said
+
+
+def test_an_error_that_is_told_by_itself_ends_what_was_started(monkeypatch):
+    monkeypatch.setattr(failures, "_LAST_WORDS_SECONDS", 0.1)
+    launcher = Launcher("import time; time.sleep(99)")
+    (started,) = launcher.procs
+    with pytest.raises(SystemExit), told_in_words(32, None, launcher):
+        raise SystemExit(143)
+    assert started.wait(10) == -9
+
+
+def test_the_observer_of_lightning_watches_the_list_that_is_emptied():
+    launcher = Launcher("raise SystemExit(3)")
+    started, procs = launcher.procs[0], launcher.procs
+    started.wait(10)
+    with pytest.raises(SystemExit), told_in_words(32, None, launcher):
+        raise SystemExit(1)
+    assert _ChildProcessObserver(os.getpid(), procs)._run() is True  # nothing left to watch

@@ -44,7 +44,15 @@ def start(tmp_path):
         "import time\nfrom lightning.pytorch import Callback\n"
         "class Slow(Callback):\n"
         "    def on_train_batch_start(self, *_):\n        time.sleep(0.01)\n"
-        "    def on_validation_batch_start(self, *_):\n        time.sleep(0.01)\n",
+        "    def on_validation_batch_start(self, *_):\n        time.sleep(0.01)\n"
+        "class Raises(Callback):\n"
+        "    def on_train_batch_start(self, trainer, *_):\n"
+        "        if trainer.global_rank == 1 and trainer.global_step == 7:\n"
+        "            raise RuntimeError('its own words')\n"
+        "class Hangs(Callback):\n"
+        "    def on_train_batch_start(self, trainer, *_):\n"
+        "        if trainer.global_rank == 1 and trainer.global_step == 7:\n"
+        "            time.sleep(3600)\n",
         encoding="utf-8",
     )
 
@@ -91,6 +99,13 @@ def family_of(process):
             if int(group) == process.pid and state != "Z":
                 alive.append(int(file.parent.name))
     return sorted(alive)
+
+
+def wait_for_the_end_of_all(process):
+    until = time.monotonic() + 15
+    while family_of(process):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def text_of(process):
@@ -222,11 +237,11 @@ def test_under_slurm_a_job_is_requeued_and_goes_on_by_the_same_command(start, lo
     assert [run.name for run in (tmp_path / "runs").iterdir()] == ["1"]
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, pytest.param(DEATHS // 2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_process_that_dies_ends_the_whole_run(start, long_run, tmp_path, victim):
+def test_a_process_that_dies_ends_the_whole_run(start, long_run, tmp_path, victim, times):
     seconds = []
-    for _ in range(DEATHS // 2):
+    for _ in range(times):
         process = start(*long_run, *TWO)
         assert wait_for(process, "^steps ")
         family = family_of(process)
@@ -235,17 +250,35 @@ def test_a_process_that_dies_ends_the_whole_run(start, long_run, tmp_path, victi
         os.kill(family[victim], signal.SIGKILL)
         status, out = end_of(process)
         assert status != 0, out
-        while family_of(process):
-            assert time.monotonic() - before < PROCESS_SECONDS, out
-            time.sleep(0.05)
+        wait_for_the_end_of_all(process)
         seconds.append(time.monotonic() - before)
         if victim == 1:
+            assert "process 1 was ended by SIGKILL" in out
             assert "Traceback" not in out
         shutil.rmtree(tmp_path / "runs")
-    print(
-        f"\nprocess {victim} killed {len(seconds)} times: {min(seconds):.1f}–{max(seconds):.1f} s"
-    )
+    figures = f"{min(seconds):.1f}–{max(seconds):.1f} s"
+    print(f"\nprocess {victim} killed {len(seconds)} times, all ended in {figures}")
     assert max(seconds) < 15
+
+
+def test_an_error_of_one_process_ends_the_whole_run_and_is_on_the_screen(start, long_run):
+    process = start(*long_run, *TWO, "--trainer.callbacks+=slow.Raises")
+    status, out = end_of(process)
+    assert status == 1, out
+    assert "RuntimeError: its own words" in out
+    assert "process 1 ended with status 1; its own words stand above" in out
+    wait_for_the_end_of_all(process)
+
+
+def test_a_process_that_hangs_ends_the_whole_run_within_the_timeout(start, long_run):
+    strategy = "{class_path: DDPStrategy, init_args: {timeout: '0:00:10'}}"
+    words = ("--trainer.devices", "2", "--trainer.strategy", strategy)
+    process = start(*long_run, *words, "--trainer.callbacks+=slow.Hangs")
+    status, out = end_of(process)
+    assert status == 1, out
+    assert "process 1 was silent for longer than the timeout of trainer.strategy" in out
+    assert "Traceback" not in out
+    wait_for_the_end_of_all(process)
 
 
 def test_a_full_disk_ends_the_run_in_words_and_leaves_the_last_checkpoint(
