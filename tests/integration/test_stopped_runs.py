@@ -21,6 +21,7 @@ TWO = ("--config", "ddp.yaml", "--trainer.devices", "2")
 KILLS = {1: 34, 2: 16}
 TERMS = {1: 14, 2: 6}
 DEATHS = 20
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
 
 @pytest.fixture
