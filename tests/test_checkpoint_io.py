@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import REPO
 
 from bert_lightning import checkpoint as subject
 from bert_lightning import checkpoint_io
@@ -25,6 +25,7 @@ from bert_lightning.checkpoint import (
 from bert_lightning.checkpoint_io import SafeCheckpointIO, tensor_bytes
 from bert_lightning.errors import CheckpointError, TrainingError
 
+REPO = Path(__file__).parent.parent
 CASES = 100
 
 

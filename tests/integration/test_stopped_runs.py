@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import PROCESS_SECONDS, REPO
 
 from bert_lightning import checkpoint_io
 
+REPO = Path(__file__).parents[2]
+PROCESS_SECONDS = 300  # most that a process may take
 TWO = ("--config", "ddp.yaml", "--trainer.devices", "2")
 KILLS = {1: 34, 2: 16}
 TERMS = {1: 14, 2: 6}
