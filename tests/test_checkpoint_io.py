@@ -33,7 +33,10 @@ def content(step):
     return {
         "state_dict": {"weight": torch.full((50, 50), float(step))},
         "global_step": step,
-        "bert_lightning": {"format_version": subject.FORMAT_VERSION, "settings": {}},
+        "bert_lightning": {
+            **{key: kind() for key, kind in subject._ENTRIES.items()},
+            "format_version": subject.FORMAT_VERSION,
+        },
     }
 
 

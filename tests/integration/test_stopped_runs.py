@@ -159,21 +159,24 @@ def test_a_run_that_is_killed_again_and_again_ends_at_the_same_weights(
     status, out = end_of(start(*long_run, *words))
     assert status == 0, out
     dice = random.Random(kills)
-    killed, again = 0, (*long_run, *words)
-    while killed < (kills or KILLS[processes]):
-        process = start(*again)
-        if wait_for(process, "^steps ") and not process.poll():
+    whole, run = weights(tmp_path / "runs" / "1"), tmp_path / "runs" / "2"
+    killed, ended, wanted = 0, 0, kills or KILLS[processes]
+    while killed < wanted or not ended:
+        is_begun = (run / "checkpoints" / "last.ckpt").is_file()
+        if not is_begun:
+            shutil.rmtree(run, ignore_errors=True)  # killed before it had saved anything
+        process = start(*(resume(long_run, 2) if is_begun else long_run), *words)
+        if killed < wanted and wait_for(process, "^steps ") and process.poll() is None:
             time.sleep(dice.uniform(0.0, 1.5))
             killed += process.poll() is None
-        kill(process)
-        if (tmp_path / "runs" / "2" / "checkpoints" / "last.ckpt").is_file():
-            again = (*resume(long_run, 2), *words)
-        elif (tmp_path / "runs" / "2").exists():
-            shutil.rmtree(tmp_path / "runs" / "2")  # killed before it had saved anything
-    status, out = end_of(start(*again))
-    assert status == 0, out
-    assert_same(weights(tmp_path / "runs" / "2"), weights(tmp_path / "runs" / "1"))
-    print(f"\n{killed} kills of {processes} processes: same weights")
+            kill(process)
+            continue
+        status, out = end_of(process)
+        assert status == 0, out
+        assert_same(weights(run), whole)
+        ended += 1
+        shutil.rmtree(run)
+    print(f"\n{killed} kills of {processes} processes, {ended} runs with the same weights")
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
