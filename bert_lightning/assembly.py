@@ -25,6 +25,7 @@ from bert_lightning.banner import (
     model_lines,
     rate_line,
     resume_line,
+    trained_precision,
 )
 from bert_lightning.callbacks.amp_recorder import AmpRecorder
 from bert_lightning.callbacks.checkpoints import BestAndLast
@@ -317,7 +318,9 @@ class Assembly:
         settings = yaml.safe_load(self.settings_yaml)
         run = RunFolder(folder, self.settings_yaml, settings)
         throughput = Throughput()
-        report = RunReport(run, throughput, banner, self.request.console)
+        checkpoint = self.request.checkpoint
+        trained_in = trained_precision(checkpoint) if checkpoint else ""
+        report = RunReport(run, throughput, banner, trained_in, self.request.console)
         callbacks: list[Callback] = [run, throughput, report]
         if self.request.command == "fit":
             callbacks.insert(0, ExactResume(self.request.console))  # before steps are counted

@@ -28,8 +28,15 @@ def model_lines(model: Any, checkpoint: Path | None) -> dict[str, str]:
     if model.backbone_note:
         lines["head"] = model.backbone_note
     if checkpoint:
-        lines["weights"] = f"from {checkpoint}"
+        trained_in = trained_precision(checkpoint)
+        lines["weights"] = f"from {checkpoint}" + (trained_in and f", trained in {trained_in}")
     return lines
+
+
+def trained_precision(checkpoint: Path) -> str:
+    """Return the precision that the weights of a checkpoint were trained in; empty if unknown."""
+    found = read_checkpoint(checkpoint)["bert_lightning"].get("precision")
+    return found if isinstance(found, str) else ""
 
 
 def data_lines(data: Any) -> dict[str, str]:

@@ -63,6 +63,17 @@ class MatmulSettings:
         torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
 
 
+def computed_precision(precision: str | int, on_cpu: bool) -> str:
+    """Return the precision that a trainer computes in, with what `MatmulSettings` make of it.
+
+    Args:
+        precision: ``precision`` of the trainer.
+        on_cpu: Whether the trainer runs on the CPU.
+    """
+    is_tf32 = not on_cpu and torch.get_float32_matmul_precision() == "high"
+    return f"{precision} with TF32" if is_tf32 and precision == "32-true" else str(precision)
+
+
 def check_precision(precision: str | int | None, on_cpu: bool, strategy: str) -> None:
     """Refuse a precision that this GPU only emulates, or whose keys a strategy does not take.
 

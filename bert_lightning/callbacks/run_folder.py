@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from bert_lightning.plugins import MACHINE_KEYS, precision_entries
+from bert_lightning.precision import computed_precision
 from bert_lightning.spreadsheets import as_cell
 
 DROPPED_ROWS = "dropped_rows.csv"
@@ -99,6 +100,8 @@ class RunFolder(Callback):
             "matmul": self.settings["matmul"],
             "data": {**self.settings["data"], "path": data.path, "predict_path": None},
         }
+        on_cpu = trainer.strategy.root_device.type == "cpu"
+        stored["precision"] = computed_precision(trainer.precision, on_cpu)
         stored["data"] = {
             "fingerprint": data.news.fingerprint,
             "holdout_ratio": data.holdout_ratio,

@@ -22,6 +22,7 @@ from bert_lightning.callbacks.throughput import Throughput
 from bert_lightning.console import Console
 from bert_lightning.metrics import SCORES
 from bert_lightning.planning import run_steps
+from bert_lightning.precision import computed_precision
 from bert_lightning.replacing import replacing
 from bert_lightning.spreadsheets import as_cell
 
@@ -38,15 +39,22 @@ class RunReport(Callback):
         run: Where the run writes.
         throughput: Rows and seconds of each epoch.
         banner: The lines shown at the start; they say what ``auto`` took.
+        trained_in: Precision that the weights which are scored were trained in; a fit's is its own.
         console: Where lines go.
     """
 
     def __init__(
-        self, run: RunFolder, throughput: Throughput, banner: dict[str, str], console: Console
+        self,
+        run: RunFolder,
+        throughput: Throughput,
+        banner: dict[str, str],
+        trained_in: str,
+        console: Console,
     ) -> None:
         self.run = run
         self.throughput = throughput
         self.banner = banner
+        self.trained_in = trained_in
         self.console = console
         self.history: list[dict[str, Any]] = []
         self._started = time.monotonic()
@@ -68,6 +76,7 @@ class RunReport(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.trained_in = _precision(trainer)
         self.banner["steps"] = run_steps(trainer)
         self.console.say(f"{'steps':<9} {self.banner['steps']}")
 
@@ -143,6 +152,7 @@ class RunReport(Callback):
             "dropped_rows": len(data.news.dropped),
             "notes": data.news.notes,
             "devices": trainer.world_size,
+            "precision": {"trained": self.trained_in, "scored": _precision(trainer)},
             "steps": trainer.global_step,
             "amp": next(
                 (c.summary() for c in trainer.callbacks if isinstance(c, AmpRecorder)),  # type: ignore[attr-defined]
@@ -198,6 +208,8 @@ def as_markdown(content: dict[str, Any]) -> str:
         ]
     for split, result in content["results"].items():
         lines += ["", f"## {split}: {result['rows']:,} rows", ""]
+        trained, scored = content["precision"]["trained"], content["precision"]["scored"]
+        lines.append((f"- trained in {trained}, " if trained else "- ") + f"scored in {scored}")
         lines += [f"- {name}: {result[name]:.4f}" for name in SCORES]
         lines += ["", "| class | precision | recall | F1 | rows |", "|---|---|---|---|---|"]
         columns = (result[name] for name in ("precision", "recall", "f1", "support"))
@@ -208,6 +220,10 @@ def as_markdown(content: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     lines += ["", f"{content['device']} · {content['seconds']:.0f} s · {versions}", ""]
     return "\n".join(lines)
+
+
+def _precision(trainer: Trainer) -> str:
+    return computed_precision(trainer.precision, trainer.strategy.root_device.type == "cpu")
 
 
 def _write_confusion(path: Path, classes: list[str], result: dict[str, Any]) -> None:

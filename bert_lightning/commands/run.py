@@ -52,6 +52,7 @@ from bert_lightning.notices import quieten
 from bert_lightning.plugins import (
     check_plugin_device,
     fill_plugins,
+    named_precision,
     settle_plugins,
     trainer_settings_to_resume,
 )
@@ -225,7 +226,9 @@ class NewsCLI(LightningCLI):
         strategy = strategy_name(trainer.strategy)
         self.request.check(check_devices, trainer.accelerator, trainer.devices, strategy)
         on_cpu = runs_on_cpu(trainer.accelerator)
-        self.request.check(check_precision, trainer.precision, on_cpu, strategy)
+        named = named_precision(trainer.plugins)
+        precision = named[0] if named else trainer.precision
+        self.request.check(check_precision, precision, on_cpu, strategy)
         self.request.check(check_plugin_device, trainer.plugins, on_cpu)
         if self.request.is_training:
             self.request.check(check_search, config, on_cpu)

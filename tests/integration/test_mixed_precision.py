@@ -9,6 +9,7 @@ import torch
 
 from bert_lightning.checkpoint import read_checkpoint
 from bert_lightning.demo.news import CORPUS_CLASSES, made_up_news
+from bert_lightning.errors import ConfigError
 
 FP16_ON_CPU = """
 trainer:
@@ -441,3 +442,33 @@ def test_a_row_that_spoils_one_of_two_processes_is_named_once(
     assert "rows 5 of train, counted from 0 (锌锌锌)" in err
     last = rows_of(tmp_path / "runs" / "1", "amp_last_steps.csv")
     assert [row["is_skipped"] for row in last] == ["True"] * 3
+
+
+def test_a_report_says_what_was_trained_in_and_what_was_scored_in(run_cli, quick, fp16, tmp_path):
+    def said(number):
+        folder = tmp_path / "runs" / str(number) / "report"
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        return report["precision"], (folder / "report.md").read_text(encoding="utf-8")
+
+    assert run_cli("fit", *quick, *fp16()).status == 0
+    precision, text = said(1)
+    assert precision == {"trained": "16-mixed", "scored": "16-mixed"}
+    assert "- trained in 16-mixed, scored in 16-mixed" in text
+    for number, words, scored in ((2, ["--trainer.precision", "32"], "32-true"), (3, fp16(), None)):
+        status, out, err = run_cli("test", "--ckpt_path", "runs/1", *words)
+        assert status == 0, err
+        assert "best.ckpt, trained in 16-mixed\n" in out
+        precision, text = said(number)
+        assert precision == {"trained": "16-mixed", "scored": scored or "16-mixed"}
+        assert f"- trained in 16-mixed, scored in {scored or '16-mixed'}" in text
+
+
+def test_the_precision_of_a_plugin_is_checked_as_that_of_the_key_is(run_cli, quick, monkeypatch):
+    def refuse(precision, on_cpu, strategy):
+        raise ConfigError(f"asked for {precision}")
+
+    monkeypatch.setattr("bert_lightning.commands.run.check_precision", refuse)
+    plugin = "{class_path: MixedPrecision, init_args: {precision: bf16-mixed, device: cpu}}"
+    result = run_cli("fit", *quick, "--trainer.plugins", plugin)
+    assert result.status == 1
+    assert "asked for bf16-mixed" in result.err
