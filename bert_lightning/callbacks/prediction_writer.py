@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ from bert_lightning.spreadsheets import as_cell, is_formula
 
 SUFFIXES = (".jsonl", ".csv")
 # what JSON would leave as it is, and a terminal obeys or many programs take for the end of a line
-_ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make one for each row
 DIGITS = 6  # beyond these, probabilities depend on how rows were batched
 
 
@@ -146,7 +148,11 @@ def _write_jsonl(
             "label": label,
             "probabilities": None if label is None else dict(zip(names, values, strict=True)),
         }
-        stream.write(json.dumps(row, ensure_ascii=False).translate(_ESCAPED) + "\n")
+        stream.write(_ESCAPED.sub(_as_escape, _encode(row)) + "\n")
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def _write_csv(
