@@ -173,19 +173,30 @@ def intact_checkpoints(folder: Path) -> list[Path]:
     return sorted(steps, key=lambda path: steps[path], reverse=True)
 
 
+def stand_in(last: Path) -> tuple[Path, str]:
+    """Return the newest intact state, where ``last`` is damaged, and what to say of it.
+
+    Returns:
+        ``last`` itself and nothing to say if it is intact, or none can stand in for it.
+    """
+    reason = damage(last)
+    others = intact_checkpoints(last.parent) if reason else []
+    if not others:
+        return last, ""
+    return others[0], f"{last} is damaged, {reason}: from {others[0].name} instead"
+
+
 def replace_damaged(last: Path) -> str:
     """Put the newest intact state in the place of a damaged ``last``, which is kept beside it.
 
     Returns:
         What to say of it; empty if ``last`` is intact, or none can take its place.
     """
-    reason = damage(last)
-    others = intact_checkpoints(last.parent) if reason else []
-    if not others:
-        return ""
-    last.replace(last.with_suffix(".damaged"))
-    copy_at_once(others[0], last)
-    return f"{last} is damaged, {reason}: from {others[0].name} instead"
+    intact, note = stand_in(last)
+    if note:
+        copy_at_once(last, last.with_suffix(".damaged"))  # a kill finds a last at any moment
+        copy_at_once(intact, last)
+    return note
 
 
 def copy_at_once(source: Path, target: Path) -> None:

@@ -38,6 +38,7 @@ from bert_lightning.checkpoint import (
     find_checkpoint,
     read_run,
     replace_damaged,
+    stand_in,
 )
 from bert_lightning.console import Console
 from bert_lightning.data.labels import Trained
@@ -200,9 +201,14 @@ class NewsCLI(LightningCLI):
     def _found(self, name: str, root: Path, default: str) -> str:
         path = find_checkpoint(name, root, default)
         means_last = path.name == LAST and not Path(name).is_file()
-        note = replace_damaged(path) if self.request.command == "fit" and means_last else ""
+        if not means_last or self.request.command not in TRAINING:
+            return str(path)
+        intact, note = stand_in(path)
         if note:
             self.request.console.say(f"{'resume':<9} {note}")
+        if self.request.command == "plan":  # writes nothing
+            return str(intact)
+        replace_damaged(path)
         return str(path)
 
     def _requeued_run(self, root: Path) -> Path | None:
