@@ -37,6 +37,13 @@ _ENTRIES = {
     "backbone": str,
     "learning_rate": float,
 }
+_STATE = {
+    "global_step": int,
+    "loops": dict,
+    "callbacks": dict,
+    "optimizer_states": list,
+    "lr_schedulers": list,
+}
 _DATA = {"fingerprint": str, "holdout_ratio": float, "seed": int}
 _SETTINGS = {"seed_everything": int, "trainer": dict, "data": dict}
 
@@ -124,7 +131,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"ckpt_path: expected checkpoint format {FORMAT_VERSION} – {path} has format"
             f" {stored.get('format_version')!r}\nread it with the release that wrote it"
         )
-    _expect_no_faults(path, _faults(stored, _ENTRIES))
+    _expect_no_faults(path, [*_faults(content, {"state_dict": dict}), *_faults(stored, _ENTRIES)])
     return dict(content)
 
 
@@ -138,6 +145,15 @@ def read_run(path: Path) -> dict[str, Any]:
     settings = _faults(stored.get("settings"), _SETTINGS, "settings.")
     _expect_no_faults(path, [*settings, *_faults(stored.get("data"), _DATA, "data.")])
     return stored
+
+
+def expect_state(path: Path) -> None:
+    """Refuse a checkpoint without what a run needs to go on, such as one of weights alone.
+
+    Raises:
+        CheckpointError: As `read_checkpoint`, or of what is missing.
+    """
+    _expect_no_faults(path, _faults(read_checkpoint(path), _STATE))
 
 
 def _expect_no_faults(path: Path, faults: list[str]) -> None:

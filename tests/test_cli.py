@@ -62,9 +62,7 @@ def test_the_version_is_that_of_the_package(run_cli):
         pytest.param("bert_lightning.datamodule.THUCNewsDataModule.setup", id="tokenising"),
     ],
 )
-def test_ctrl_c_before_training_ends_with_130_in_words(
-    run_cli, quick, monkeypatch, place
-):
+def test_ctrl_c_before_training_ends_with_130_in_words(run_cli, quick, monkeypatch, place):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 

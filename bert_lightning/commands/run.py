@@ -35,6 +35,7 @@ from bert_lightning.assembly import Assembly, Request
 from bert_lightning.checkpoint import (
     BEST,
     LAST,
+    expect_state,
     find_checkpoint,
     read_run,
     replace_damaged,
@@ -185,6 +186,7 @@ class NewsCLI(LightningCLI):
         self.request.checkpoint = Path(path)
         settings = read_run(self.request.checkpoint)["settings"]
         if command in TRAINING:
+            expect_state(self.request.checkpoint)
             self.resumed_plugins = settings["trainer"].get("plugins", [])
             trainer = trainer_settings_to_resume(settings["trainer"], typed)
             groups = {key: settings[key] for key in RESUMED if key in settings}
