@@ -37,6 +37,13 @@ _ENTRIES = {
     "backbone": str,
     "learning_rate": float,
 }
+_STATE = {
+    "global_step": int,
+    "loops": dict,
+    "callbacks": dict,
+    "optimizer_states": list,
+    "lr_schedulers": list,
+}
 _DATA = {"fingerprint": str, "holdout_ratio": float, "seed": int}
 _SETTINGS = {"seed_everything": int, "trainer": dict, "data": dict}
 
@@ -124,7 +131,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"ckpt_path: expected checkpoint format {FORMAT_VERSION} – {path} has format"
             f" {stored.get('format_version')!r}\nread it with the release that wrote it"
         )
-    _expect_no_faults(path, _faults(stored, _ENTRIES))
+    _expect_no_faults(path, [*_faults(content, {"state_dict": dict}), *_faults(stored, _ENTRIES)])
     return dict(content)
 
 
@@ -138,6 +145,15 @@ def read_run(path: Path) -> dict[str, Any]:
     settings = _faults(stored.get("settings"), _SETTINGS, "settings.")
     _expect_no_faults(path, [*settings, *_faults(stored.get("data"), _DATA, "data.")])
     return stored
+
+
+def expect_state(path: Path) -> None:
+    """Refuse a checkpoint without what a run needs to go on, such as one of weights alone.
+
+    Raises:
+        CheckpointError: As `read_checkpoint`, or of what is missing.
+    """
+    _expect_no_faults(path, _faults(read_checkpoint(path), _STATE))
 
 
 def _expect_no_faults(path: Path, faults: list[str]) -> None:
@@ -173,19 +189,30 @@ def intact_checkpoints(folder: Path) -> list[Path]:
     return sorted(steps, key=lambda path: steps[path], reverse=True)
 
 
+def stand_in(last: Path) -> tuple[Path, str]:
+    """Return the newest intact state, where ``last`` is damaged, and what to say of it.
+
+    Returns:
+        ``last`` itself and nothing to say if it is intact, or none can stand in for it.
+    """
+    reason = damage(last)
+    others = intact_checkpoints(last.parent) if reason else []
+    if not others:
+        return last, ""
+    return others[0], f"{last} is damaged, {reason}: from {others[0].name} instead"
+
+
 def replace_damaged(last: Path) -> str:
     """Put the newest intact state in the place of a damaged ``last``, which is kept beside it.
 
     Returns:
         What to say of it; empty if ``last`` is intact, or none can take its place.
     """
-    reason = damage(last)
-    others = intact_checkpoints(last.parent) if reason else []
-    if not others:
-        return ""
-    last.replace(last.with_suffix(".damaged"))
-    copy_at_once(others[0], last)
-    return f"{last} is damaged, {reason}: from {others[0].name} instead"
+    intact, note = stand_in(last)
+    if note:
+        copy_at_once(last, last.with_suffix(".damaged"))  # a kill finds a last at any moment
+        copy_at_once(intact, last)
+    return note
 
 
 def copy_at_once(source: Path, target: Path) -> None:

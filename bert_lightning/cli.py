@@ -7,6 +7,8 @@ Lightning take seconds to load and an overview needs neither.
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +28,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit status: 0 done, 1 an error that the user can act on, shown on one screen, or a seed
-        that failed; 128 + a signal that ended the seeds.
+        that failed; 128 + a signal that ended the seeds, or Ctrl-C before there is one to end.
     """
     given = sys.argv[1:] if args is None else list(args)
     try:
@@ -38,11 +40,18 @@ def main(args: Sequence[str] | None = None) -> int:
             return _refuse(_no_room(given))
         if error.filename is None:
             raise
-        return _refuse(f"{error.filename}: expected to read or write here – found {error.strerror}")
+        place = os.fsdecode(error.filename)
+        return _refuse(f"{place}: expected to read or write here – found {error.strerror}")
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
         if not is_about_settings(error):
             raise
         return _refuse(first_reason(str(error)))
+    except (KeyboardInterrupt, SystemExit) as error:
+        # Lightning turns Ctrl-C into status 1
+        if KeyboardInterrupt not in (type(error), type(error.__context__)):
+            raise
+        sys.stderr.write("stopped by Ctrl-C\n")
+        return 128 + signal.SIGINT
     finally:
         discard_if_empty(decided("RUN"))
         forget_decisions()

@@ -38,6 +38,8 @@ from bert_lightning.optim import (
 )
 from bert_lightning.planning import whole_run
 
+_WRITTEN = "take a checkpoint that this program wrote"
+
 
 class BertClassifier(LightningModule):
     """A BERT with a classification head.
@@ -444,8 +446,15 @@ class BertClassifier(LightningModule):
                 "take the data that the checkpoint was trained on, or train anew with"
                 " --model.pretrained CHECKPOINT"
             )
-        if trains:
+        if not trains:
+            return
+        try:
             self._check_groups(checkpoint)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                "ckpt_path: expected the optimizer's state as it was written – found another form"
+                f"\n{_WRITTEN}"
+            ) from error
 
     def _check_groups(self, checkpoint: dict[str, Any]) -> None:
         """Refuse optimizer states that do not fit the weights trained now."""
@@ -460,3 +469,25 @@ class BertClassifier(LightningModule):
                 f" {[len(group['params']) for group in stored]} weights\n"
                 "leave both keys out, or train anew with --model.pretrained CHECKPOINT"
             )
+        self._check_moments(checkpoint, groups)
+
+    def _check_moments(self, checkpoint: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+        """Refuse sums of AdamW of other shapes: the fused one would write past their end."""
+        names = {weight: f"network.{name}" for name, weight in self.network.named_parameters()}
+        for states in checkpoint.get("optimizer_states") or []:
+            for group, stored in zip(groups, states["param_groups"], strict=True):
+                for weight, key in zip(group["params"], stored["params"], strict=True):
+                    # FSDP has taken the weights out, and looks at the shapes itself
+                    saved = checkpoint.get("state_dict", {}).get(names[weight])
+                    state = states["state"].get(key)
+                    if saved is not None and state and not _fits(state, saved.shape):
+                        raise CheckpointError(
+                            f"ckpt_path: expected sums of AdamW as large as {names[weight]},"
+                            f" {list(saved.shape)} – found others\n{_WRITTEN}"
+                        )
+
+
+def _fits(state: Any, shape: torch.Size) -> bool:
+    """Tell whether a state of AdamW is one of a weight of this shape."""
+    sums = [state.get(name) for name in ("exp_avg", "exp_avg_sq")]
+    return all(isinstance(value, Tensor) and value.shape == shape for value in sums)

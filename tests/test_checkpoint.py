@@ -1,6 +1,7 @@
 import os
 import pickle
 import random
+import shutil
 import zipfile
 
 import pytest
@@ -284,3 +285,37 @@ def test_the_folder_of_a_seed_stands_for_its_best(tmp_path):
     _touch(tmp_path, "runs/7/seed_2/checkpoints/best.ckpt")
     run = tmp_path / "runs" / "7" / "seed_2"
     assert find_checkpoint(str(run), tmp_path) == run / "checkpoints" / "best.ckpt"
+
+
+def _first_state(content):
+    return next(iter(content["optimizer_states"][0]["state"].values()))
+
+
+FORGERIES = {
+    "no weights": lambda content: content.pop("state_dict"),
+    "weights alone": lambda content: content.pop("optimizer_states"),
+    "no step": lambda content: content.pop("global_step"),
+    "loops of another kind": lambda content: content.update(loops=7),
+    "callbacks of another kind": lambda content: content.update(callbacks=[]),
+    "groups of another kind": lambda c: c["optimizer_states"][0].update(param_groups=[7]),
+    "no states": lambda content: content["optimizer_states"][0].pop("state"),
+    "a shorter sum": lambda content: _first_state(content).update(exp_avg=torch.zeros(3)),
+    "no sum": lambda content: _first_state(content).pop("exp_avg_sq"),
+}
+
+
+@pytest.mark.parametrize("command", ["fit", "plan"])
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+def test_a_state_of_another_form_is_refused_before_a_step(
+    trained_folder, tmp_path, run_cli, forge, command
+):
+    root = shutil.copytree(trained_folder, tmp_path / "trained")
+    forged = root / "runs/1/checkpoints/last.ckpt"
+    content = torch.load(forged, weights_only=True)
+    forge(content)
+    _saved(forged, content)
+    words = ("--ckpt_path", "runs/1/checkpoints/last.ckpt", "--trainer.max_epochs", "2")
+    status, _, err = run_cli(command, *words, cwd=root)
+    assert status == 1
+    assert err.startswith("error: ckpt_path: expected ")
+    assert "take a checkpoint that this program wrote" in err or "take one that" in err

@@ -339,6 +339,20 @@ def test_best_and_last_of_one_damaged_file_give_way_to_previous(tmp_path):
         read_checkpoint(folder / "best.ckpt")
 
 
+def test_a_kill_while_last_gives_way_leaves_a_last(tmp_path, monkeypatch):
+    last = spoil(folder_of(tmp_path / "c", {"last": 9, "previous": 7}) / "last.ckpt")
+
+    def killed(source, target):
+        if target == last:
+            sys.exit()
+        copy_at_once(source, target)
+
+    monkeypatch.setattr(subject, "copy_at_once", killed)
+    with pytest.raises(SystemExit):
+        replace_damaged(last)
+    assert last.is_file()
+
+
 def test_where_all_are_damaged_nothing_is_moved_and_it_is_refused(tmp_path):
     folder = folder_of(tmp_path / "c", {"last": 9, "previous": 7})
     for path in folder.iterdir():
@@ -430,7 +444,6 @@ def test_fit_goes_on_from_the_intact_one_and_says_so(run, run_cli, named):
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(("plan", "--ckpt_path", "last"), id="plan"),
         pytest.param(("validate", "--ckpt_path", "last"), id="validate"),
         pytest.param(("test", "--ckpt_path", "last"), id="test"),
         pytest.param(("fit", "--ckpt_path", "runs/1/checkpoints/last.ckpt"), id="the file itself"),
@@ -448,14 +461,30 @@ def test_only_fit_from_last_moves_files(run, run_cli, words):
     assert state_of(run) == before
 
 
-def test_fit_is_refused_in_words_where_all_are_damaged(run, run_cli):
+@pytest.mark.parametrize("named", ["last", "runs/1"])
+def test_plan_says_what_fit_would_go_on_from_and_moves_nothing(run, run_cli, named):
+    spoil(run / "last.ckpt")
+    before = state_of(run)
+    words = ("--ckpt_path", named, "--trainer.max_epochs", "2")
+    planned = run_cli("plan", *words, cwd=run.parents[2])
+    assert planned.status == 0, planned.err
+    assert state_of(run) == before
+    done = run_cli("fit", *words, cwd=run.parents[2])
+    for out, name in ((planned.out, "previous.ckpt"), (done.out, "last.ckpt")):
+        said, place = (line for line in out.splitlines() if line.startswith("resume"))
+        assert said.endswith("its checksum is another: from previous.ckpt instead")
+        assert place.endswith(f"{name}, after step 2")
+
+
+@pytest.mark.parametrize("command", ["fit", "plan"])
+def test_it_is_refused_in_words_where_all_are_damaged(run, run_cli, command):
     for path in run.iterdir():
         damaged = bytearray(path.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         path.unlink()
         path.write_bytes(damaged)
     before = state_of(run)
-    status, _, err = run_cli("fit", "--ckpt_path", "last", cwd=run.parents[2])
+    status, _, err = run_cli(command, "--ckpt_path", "last", cwd=run.parents[2])
     assert status == 1
     assert "none beside it is intact" in err
     assert "Traceback" not in err

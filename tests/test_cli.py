@@ -1,5 +1,6 @@
 """What a command line loads, and the overview."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,25 @@ def test_the_overview_says_what_each_command_does(run_cli):
 
 def test_the_version_is_that_of_the_package(run_cli):
     assert run_cli("--version").out == f"bert-lightning {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("bert_lightning.commands.run.run_command", id="imports"),
+        pytest.param("bert_lightning.datamodule.THUCNewsDataModule.setup", id="tokenising"),
+    ],
+)
+def test_ctrl_c_before_training_ends_with_130_in_words(run_cli, quick, monkeypatch, place):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, interrupted)
+    listening = signal.getsignal(signal.SIGINT)
+    try:
+        status, _, err = run_cli("fit", *quick)
+    finally:
+        signal.signal(signal.SIGINT, listening)  # Lightning stops listening
+    assert status == 130
+    assert err.endswith("stopped by Ctrl-C\n")
+    assert "Traceback" not in err

@@ -35,9 +35,11 @@ from bert_lightning.assembly import Assembly, Request
 from bert_lightning.checkpoint import (
     BEST,
     LAST,
+    expect_state,
     find_checkpoint,
     read_run,
     replace_damaged,
+    stand_in,
 )
 from bert_lightning.console import Console
 from bert_lightning.data.labels import Trained
@@ -185,6 +187,7 @@ class NewsCLI(LightningCLI):
         self.request.checkpoint = Path(path)
         settings = read_run(self.request.checkpoint)["settings"]
         if command in TRAINING:
+            expect_state(self.request.checkpoint)
             self.resumed_plugins = settings["trainer"].get("plugins", [])
             trainer = trainer_settings_to_resume(settings["trainer"], typed)
             groups = {key: settings[key] for key in RESUMED if key in settings}
@@ -201,9 +204,14 @@ class NewsCLI(LightningCLI):
     def _found(self, name: str, root: Path, default: str) -> str:
         path = find_checkpoint(name, root, default)
         means_last = path.name == LAST and not Path(name).is_file()
-        note = replace_damaged(path) if self.request.command == "fit" and means_last else ""
+        if not means_last or self.request.command not in TRAINING:
+            return str(path)
+        intact, note = stand_in(path)
         if note:
             self.request.console.say(f"{'resume':<9} {note}")
+        if self.request.command == "plan":  # writes nothing
+            return str(intact)
+        replace_damaged(path)
         return str(path)
 
     def _requeued_run(self, root: Path) -> Path | None:
