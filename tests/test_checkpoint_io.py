@@ -473,7 +473,7 @@ def test_plan_says_what_fit_would_go_on_from_and_moves_nothing(run, run_cli, nam
     for out, name in ((planned.out, "previous.ckpt"), (done.out, "last.ckpt")):
         said, place = (line for line in out.splitlines() if line.startswith("resume"))
         assert said.endswith("its checksum is another: from previous.ckpt instead")
-        assert place.endswith(f"{name}, after step 2")
+        assert place.endswith(f"{name}, trained in 32-true, after step 2")
 
 
 @pytest.mark.parametrize("command", ["fit", "plan"])
