@@ -238,7 +238,7 @@ def test_under_slurm_a_job_is_requeued_and_goes_on_by_the_same_command(start, lo
     assert (tmp_path / "asked").read_text() == "requeue 77\n"
     status, out = end_of(start(*long_run, env={**job, "SLURM_RESTART_COUNT": "1"}))
     assert status == 0, out
-    assert "resume    from runs/1/checkpoints/last.ckpt, after step" in out
+    assert "resume    from runs/1/checkpoints/last.ckpt, trained in 32-true, after step" in out
     assert [run.name for run in (tmp_path / "runs").iterdir()] == ["1"]
 
 
