@@ -24,13 +24,15 @@ COMMANDS = {  # of Lightning, and what they do: the first lines of NewsTrainer's
     "plan": "Show what fit would run, with the same settings; train nothing.",
 }
 TRAINING = ("fit", "plan")  # plan takes whatever fit takes
-INSPECT = "inspect"  # the command beside Lightning's
+INSPECT = "inspect"  # the commands beside Lightning's
 INSPECT_TASK = "Show what is in a data set and what is wrong with it."
+BENCHMARK = "benchmark"
+BENCHMARK_TASK = "Measure precisions side by side on this machine and check claims."
 CONFIG_FLAGS = ("--config", "-c")
 COMMAND_KEYS = {  # in files
     "test_after_fit": ("fit", "plan"),
     "seeds": ("fit", "plan"),
-    "output": ("predict",),
+    "output": ("predict", BENCHMARK),
 }
 OBJECT_KEYS = {
     "trainer.strategy": ("auto", "ddp", "fsdp"),
