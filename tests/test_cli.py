@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_lightning import __version__
-from bert_lightning.arguments import COMMANDS, INSPECT
+from bert_lightning.arguments import BENCHMARK, COMMANDS, INSPECT
 from bert_lightning.trainer import NewsTrainer
 
 REPO = Path(__file__).parent.parent

@@ -57,7 +57,7 @@ class Results:
         result = self.by_key.get(case.key)
         if result is None or (case.seed is None and result["asked"] != dict(extent)):
             return False
-        return result.get("reason", OUT_OF_MEMORY) == OUT_OF_MEMORY
+        return "reason" not in result or result["reason"] == OUT_OF_MEMORY
 
     def add(self, case: Case, extent: Mapping[str, Any], measured: Result) -> None:
         """Keep the result of a case, in the place of an earlier one."""

@@ -76,8 +76,8 @@ class Screen:
         """Show the time, where someone looks."""
         if self._live:
             rows = [self.known[case.key] for case in self.cases if case.key in self.known]
-            parts = [rich_table(speed_table(rows)), Text(self.progress)]
-            self._live.update(Group(*parts), refresh=True)
+            table = rich_table(speed_table(rows))
+            self._live.update(Group(table, Text(self.progress)), refresh=True)
 
     def end(self, case: Case) -> None:
         """A case is done, and its result known."""

@@ -148,7 +148,10 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
 
 
 def judge(
-    claims: Sequence[Claim], results: Mapping[str, Result], batch_size: int
+    claims: Sequence[Claim],
+    results: Mapping[str, Result],
+    batch_size: int,
+    absent: str = "not among the cases",
 ) -> list[Judgement]:
     """Return what became of each claim.
 
@@ -156,16 +159,19 @@ def judge(
         claims: The claims.
         results: By key of the case.
         batch_size: Rows of a batch where it is the same for all.
+        absent: Why a case that a claim needs has no result.
     """
     return [
         _judge_accuracy(claim, results)
         if claim.measure == "accuracy"
-        else _judge_ratio(claim, results, batch_size)
+        else _judge_ratio(claim, results, batch_size, absent)
         for claim in claims
     ]
 
 
-def _judge_ratio(claim: Claim, results: Mapping[str, Result], batch_size: int) -> Judgement:
+def _judge_ratio(
+    claim: Claim, results: Mapping[str, Result], batch_size: int, absent: str
+) -> Judgement:
     keys = [
         part_case(claim.at, variant, lengths, batch_size).key
         for variant, lengths in (
@@ -174,9 +180,9 @@ def _judge_ratio(claim: Claim, results: Mapping[str, Result], batch_size: int) -
         )
     ]
     name = MEASURES[claim.measure]
-    missing = [_missing(key, results, name) for key in keys]
-    if any(missing):
-        return Judgement(claim.text, "", "not judged", "; ".join(filter(None, missing)))
+    missing = [text for key in keys if (text := _missing(key, results, name, absent))]
+    if missing:
+        return Judgement(claim.text, "", "not judged", "; ".join(missing))
     own, other = (results[key] for key in keys)
     if not other[name]:
         return Judgement(claim.text, "", "not judged", f"{keys[1]}: {claim.measure} is 0")
@@ -185,16 +191,16 @@ def _judge_ratio(claim: Claim, results: Mapping[str, Result], batch_size: int) -
     if claim.measure in ("epoch time", "samples a second"):
         noise = (1 + change) * math.hypot(_spread(own), _spread(other))
     verdict = _verdict(claim, change, noise)
-    measured = f"{change:+.0%}" + (f" (±{noise:.0%})" if noise else "")
+    measured = f"{change:+.0%}" + (f" (±{noise:.1%})" if noise else "")
     shown = f"{_shown(other[name])} → {_shown(own[name])}, {measured}"
     return Judgement(claim.text, shown, verdict, _reason(claim, own, other, verdict))
 
 
-def _missing(key: str, results: Mapping[str, Result], name: str) -> str:
+def _missing(key: str, results: Mapping[str, Result], name: str, absent: str) -> str:
     """Say why a case has no value, or nothing."""
     result = results.get(key)
     if result is None:
-        return f"{key}: not among the cases"
+        return f"{key}: {absent}"
     if "reason" in result:
         return f"{key}: {result['reason']}"
     return "" if result.get(name) is not None else f"{key}: not measured here"
@@ -205,7 +211,7 @@ def _spread(result: Result) -> float:
     rates = result.get("repeats", [])
     if len(rates) < 2:
         return 0.0
-    return statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(len(rates))
+    return float(statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(len(rates)))
 
 
 def _verdict(claim: Claim, change: float, noise: float) -> str:
@@ -240,11 +246,11 @@ def _judge_accuracy(claim: Claim, results: Mapping[str, Result]) -> Judgement:
         f"{statistics.fmean(other):.2%} → {statistics.fmean(own):.2%},"
         f" {points:+.2f} (±{noise:.2f}, {len(own)} seeds)"
     )
-    reason = {
+    reasons = {
         "open": "the seeds differ by more than what is left to the limit: take more accuracy_seeds",
         "fails": "the difference is beyond the limit and beyond what the seeds differ by",
     }
-    return Judgement(claim.text, measured, verdict, reason.get(verdict, ""))
+    return Judgement(claim.text, measured, verdict, reasons.get(verdict, ""))
 
 
 def _accuracies(variant: str, results: Mapping[str, Result]) -> list[float]:

@@ -7,6 +7,7 @@ a step holds is counted on the host.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -194,7 +195,7 @@ class StepTimer(Callback):
         rows = batch["rows"]  # of a padded-up batch the real ones
         lengths = trainer.datamodule.rows("train").lengths  # type: ignore[attr-defined]
         pieces = int(lengths[rows].sum())
-        self._is_over = self.watch.count(len(rows), pieces, batch["input_ids"].numel())
+        self._is_over = self.watch.count(len(rows), pieces, math.prod(batch["input_ids"].shape))
         if self._is_over:
             trainer.should_stop = True
 

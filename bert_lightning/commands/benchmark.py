@@ -47,7 +47,7 @@ from bert_lightning.benchmark.cases import (
     check_cases,
     raise_all,
 )
-from bert_lightning.benchmark.claims import Claim, as_rows, judge, read_claims
+from bert_lightning.benchmark.claims import Claim, Judgement, as_rows, judge, read_claims
 from bert_lightning.benchmark.peer_cells import own_command
 from bert_lightning.benchmark.stopwatch import Extent
 from bert_lightning.console import Console
@@ -99,11 +99,11 @@ class _Benchmark:
         self.claims = claims
         self.on_cpu = not torch.cuda.is_available()
         plan = planned(options)
-        typed = typed_values(["fit", *options])
+        typed, base = typed_values(["fit", *options]), _base_data()
         self.subject = Subject(
             options=tuple(options),
-            batch_size=plan["effective_batch"],
-            max_length=int(typed.get("data.max_length", _base()["data"]["max_length"])),
+            batch_size=int(typed.get("data.batch_size", base["batch_size"])),
+            max_length=int(typed.get("data.max_length", base["max_length"])),
             rows=plan["rows"]["train"],
         )
         self.lines = {
@@ -130,8 +130,7 @@ class _Benchmark:
         except KeyboardInterrupt:
             status = SIGINT_STATUS
         rows = self._write()
-        judged = judge(self.claims, self.results.by_key, self.subject.batch_size)
-        screen.show(rows, judged)
+        screen.show(rows, self._judged())
         screen.console.say(
             f"out   {self.results.folder / 'benchmark.html'}, .json, .md, .csv, .png"
         )
@@ -166,13 +165,17 @@ class _Benchmark:
             )
         return Extent(s.warmup, s.steps, s.seconds)
 
+    def _judged(self) -> list[Judgement]:
+        absent = "needs a CUDA device or native bf16" if self.on_cpu else "not among the cases"
+        return judge(self.claims, self.results.by_key, self.subject.batch_size, absent)
+
     def _write(self) -> list[Result]:
         """Write all forms of what is known; return its rows in the order of the cases."""
         order = [case.key for case in self.cases]
         known = self.results.by_key
         rows = [known[key] for key in order if key in known]
         rows += [row for key, row in known.items() if key not in order]
-        judged = judge(self.claims, known, self.subject.batch_size)
+        judged = self._judged()
         folder = self.results.folder
         self.results.write(as_rows(judged), self.lines)
         replace(folder / "benchmark.md", as_markdown(self.lines, rows, judged))
@@ -235,9 +238,9 @@ def _parsed(own: list[str]) -> BenchmarkSettings:
     return BenchmarkSettings(**parsed.as_dict())
 
 
-def _base() -> dict[str, Any]:
+def _base_data() -> dict[str, Any]:
     text = (configs_folder() / "base.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
+    content: dict[str, Any] = yaml.safe_load(text)["data"]
     return content
 
 
