@@ -19,8 +19,8 @@ MEMORY_PARTS = {
 }
 LINES = {"bucketed": 1, "random": 3, "padded": 2}  # style of each
 STYLE = """
-.stack { width: 100%; } .stack td:first-child { width: 34%; } .stack td:last-child { width: 90px; white-space: nowrap;
-  text-align: right; } .stack div { display: flex; height: 14px; }
+.stack { width: 100%; } .stack td:first-child { width: 34%; } .stack td:last-child { width: 90px;
+  white-space: nowrap; text-align: right; } .stack div { display: flex; height: 14px; }
 .stack i { display: block; height: 14px; }
 :root { --three: #6b8f3a; --four: #8a6fb3; }
 .b1 { background: var(--one); } .b2 { background: var(--two); } .b3 { background: var(--three); }
