@@ -84,6 +84,17 @@ def order_arguments(args: Sequence[str], command: str) -> list[str]:
     return [command, *configs, *others]
 
 
+def read_config(value: str) -> Any:
+    """Return what the value of a ``--config`` holds: a file, or YAML in braces.
+
+    Args:
+        value: As `order_arguments` returns it.
+    """
+    if value.lstrip().startswith("{"):
+        return parse_yaml(value, "config")
+    return read_yaml(Path(value))
+
+
 def _without_foreign_keys(config: str, command: str) -> str:
     if config.lstrip().startswith("{"):
         _expect_groups(parse_yaml(config, "config"), "config")
@@ -138,8 +149,7 @@ def typed_values(args: Sequence[str]) -> dict[str, Any]:
     typed: dict[str, Any] = {}
     for flag, value in zip(args, [*args[1:], ""], strict=True):
         if flag == "--config":
-            is_text = value.startswith("{")
-            typed.update(_flat(parse_yaml(value, "config") if is_text else read_yaml(Path(value))))
+            typed.update(_flat(read_config(value)))
         elif flag.startswith("--"):
             name, equals, own = flag[2:].partition("=")
             given = own if equals else value

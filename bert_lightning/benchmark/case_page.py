@@ -14,7 +14,7 @@ from bert_lightning.benchmark.case_plots import (
     memory_bars,
 )
 from bert_lightning.benchmark.case_tables import accuracy_table, speed_table
-from bert_lightning.benchmark.claims import Judgement
+from bert_lightning.benchmark.verdicts import Judgement
 from bert_lightning.inspection.page import html_page, html_table, safe
 
 Result = dict[str, Any]

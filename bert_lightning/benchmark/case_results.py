@@ -19,31 +19,37 @@ OUT_OF_MEMORY = "out of memory"
 
 
 class Results:
-    """What is measured under the same circumstances, written anew with each case.
+    """What is measured under the same circumstances, read from an earlier call if there was one.
 
     Args:
         folder: Of benchmark.json.
-        circumstances: What all results depend on beside their case.
+        circumstances: What all results depend on beside their case, each in words.
 
     Raises:
         ConfigError: The folder holds results of other circumstances.
     """
 
-    def __init__(self, folder: Path, circumstances: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, circumstances: Mapping[str, str]) -> None:
         self.folder = folder
         self.circumstances = dict(circumstances)
         self.by_key: dict[str, Result] = {}
         file = folder / FILE
         if file.is_file():
-            content = json.loads(file.read_text(encoding="utf-8"))
-            self._expect_same(content["circumstances"])
-            self.by_key = {result["key"]: result for result in content["results"]}
+            try:
+                content = json.loads(file.read_text(encoding="utf-8"))
+                stored, rows = content["circumstances"], content["results"]
+                self.by_key = {row["key"]: row for row in rows}
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(
+                    f"output: expected results of `benchmark` in {file} – found other content\n"
+                    "give another --output, or delete the file"
+                ) from error
+            self._expect_same(stored)
 
     def _expect_same(self, stored: Mapping[str, Any]) -> None:
-        own = json.loads(json.dumps(self.circumstances))
         other = [
             f"{name} {stored.get(name)!r} instead of {value!r}"
-            for name, value in own.items()
+            for name, value in self.circumstances.items()
             if stored.get(name) != value
         ]
         if other:
@@ -52,27 +58,26 @@ class Results:
                 f" found {'; '.join(other)}\ngive another --output, or delete the folder"
             )
 
-    def is_known(self, case: Case, extent: Mapping[str, Any]) -> bool:
-        """Tell whether a case needs no run: measured to this extent, or had no room."""
+    def is_known(self, case: Case, asked: Mapping[str, Any]) -> bool:
+        """Tell whether a case needs no run: measured as is asked, or had no room."""
         result = self.by_key.get(case.key)
-        if result is None or (case.seed is None and result["asked"] != dict(extent)):
+        if result is None or (case.seed is None and result["asked"] != asked):
             return False
         return "reason" not in result or result["reason"] == OUT_OF_MEMORY
 
-    def add(self, case: Case, extent: Mapping[str, Any], measured: Result) -> None:
+    def add(self, case: Case, asked: Mapping[str, Any], measured: Result) -> None:
         """Keep the result of a case, in the place of an earlier one."""
-        row = {"key": case.key, **asdict(case), "asked": dict(extent), **completed(measured)}
+        row = {"key": case.key, **asdict(case), "asked": asked, **completed(measured)}
         self.by_key[case.key] = row
 
-    def write(self, judgements: Sequence[Mapping[str, str]], subject: Mapping[str, str]) -> None:
-        """Write benchmark.json; a call that is cut off leaves the one before."""
+    def as_json(self, judgements: Sequence[Mapping[str, str]]) -> str:
+        """Return the content of benchmark.json."""
         content = {
             "circumstances": self.circumstances,
-            "subject": dict(subject),
-            "claims": list(judgements),
+            "claims": judgements,
             "results": list(self.by_key.values()),
         }
-        replace(self.folder / FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def completed(measured: Result) -> Result:
@@ -104,10 +109,3 @@ def as_csv(results: Sequence[Result]) -> str:
     writer.writeheader()
     writer.writerows(results)
     return stream.getvalue()
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or as before."""
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)

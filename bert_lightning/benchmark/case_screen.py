@@ -17,7 +17,7 @@ from rich.text import Text
 
 from bert_lightning.benchmark.case_tables import accuracy_table, speed_table
 from bert_lightning.benchmark.cases import Case
-from bert_lightning.benchmark.claims import Judgement
+from bert_lightning.benchmark.verdicts import Judgement
 from bert_lightning.console import Console
 from bert_lightning.inspection.tables import Table
 
@@ -54,7 +54,9 @@ class Screen:
     def __enter__(self) -> Screen:
         if self._live:
             self._live.start()
-        self.console.say(f"{len(self.cases) - self.missing} cases known, {self.missing} to run")
+        kept, total = len(self.cases) - self.missing, len(self.cases)
+        earlier = f"{kept} of {total} cases are kept from an earlier call, " if kept else ""
+        self.console.say(f"{earlier}{self.missing} to run")
         return self
 
     def __exit__(

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert_lightning.benchmark.claims import Judgement
+from bert_lightning.benchmark.verdicts import Judgement
 from bert_lightning.inspection.tables import Table
 
 Result = dict[str, Any]

@@ -6,8 +6,10 @@ type of the case, and the energy that it takes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +26,8 @@ from bert_lightning.trainer import NewsTrainer
 
 PRODUCT_SIZE = {"cuda": 8192, "cpu": 768}
 PRODUCT_SECONDS = 0.3
-STEPS_AN_OCTAVE = 8  # of the batches that are tried: 9 % apart
+EPOCH_SECONDS = 1e9  # a window of a whole epoch takes as long as it takes
+OCTAVE_STEP = 2 ** (1 / 8)  # from one batch that is tried to the next: 9 %
 MULTIPLE = 8  # of their rows
 
 
@@ -36,8 +39,9 @@ class CaseTimer(StepTimer):
         output: JSON file that is written.
         warmup: Steps that are not measured.
         steps: Steps of a window.
-        seconds: A window is over after this many, with fewer steps too.
+        seconds: A window is over after this many, with fewer steps too, and so is the warm-up.
         repeats: Most windows.
+        full: Whether one window as long as an epoch is measured instead.
         memory_gib: What the fit may take of a GPU; None is the whole card.
         largest: Whether the largest batch is looked for, instead of ``data.batch_size``.
         random_order: Whether batches hold rows as they come, not rows of like length.
@@ -47,15 +51,18 @@ class CaseTimer(StepTimer):
         self,
         started: float,
         output: str,
-        warmup: int = 50,
-        steps: int = 200,
-        seconds: float = 8.0,
-        repeats: int = 3,
+        warmup: int,
+        steps: int,
+        seconds: float,
+        repeats: int,
+        full: bool = False,
         memory_gib: float | None = None,
         largest: bool = False,
         random_order: bool = False,
     ) -> None:
         super().__init__(started, output, warmup, steps, seconds, repeats)
+        self.watch.warmup_seconds = seconds
+        self.full = full
         self.memory_gib = memory_gib
         self.largest = largest
         if random_order:
@@ -64,27 +71,39 @@ class CaseTimer(StepTimer):
     @override
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         device, data = trainer.strategy.root_device, trainer.datamodule  # type: ignore[attr-defined]
-        network: Any = pl_module.network
         precision = str(trainer.precision_plugin.precision)
-        facts = self.watch.facts
-        facts["tflops_peak"] = product_tflops(DTYPES.get(precision, torch.float32), device)
+        peak = product_tflops(DTYPES[precision], device)
         if self.largest:
             data.batch_size = largest_batch(trainer, pl_module, data.longest_input, self.memory_gib)
         if device.type == "cuda":
             limit_memory(device, self.memory_gib)
             self.watch.joules = energy_reader(device)
-        parts = memory_of(network, 0, is_mixed="mixed" in precision)
-        wide, inside = network.config.hidden_size, network.config.intermediate_size
-        products = network.config.num_hidden_layers * (4 * wide * wide + 2 * wide * inside)
-        facts |= {
+        rows = len(data.rows("train").lengths)
+        if self.full:
+            steps = math.ceil(rows / data.batch_size)
+            self.watch.extent = replace(
+                self.watch.extent, steps=steps, seconds=EPOCH_SECONDS, repeats=1
+            )
+        self.watch.facts = {
             "precision": precision,
+            "tflops_peak": peak,
             "batch_size": data.batch_size,
-            "train_rows": len(data.rows("train").lengths),
-            # forward and backward, of products with weights: attention adds 3 % at length 128
-            "flops_per_position": 6 * products,
-            "weights_gib": round(parts.weights, 3),
-            "optimizer_gib": round(parts.gradients + parts.adam, 3),
+            "train_rows": rows,
+            **network_facts(pl_module.network, is_mixed="mixed" in precision),
         }
+
+
+def network_facts(network: Any, is_mixed: bool) -> dict[str, float]:
+    """Return what a position costs, and the memory that any batch needs."""
+    wide, inside = network.config.hidden_size, network.config.intermediate_size
+    products = network.config.num_hidden_layers * (4 * wide * wide + 2 * wide * inside)
+    parts = memory_of(network, 0, is_mixed=is_mixed)
+    return {
+        # forward and backward, of products with weights: attention adds 3 % at length 128
+        "flops_per_position": 6 * products,
+        "weights_gib": round(parts.weights, 3),
+        "optimizer_gib": round(parts.gradients + parts.adam, 3),
+    }
 
 
 def product_tflops(dtype: torch.dtype, device: torch.device) -> float | None:
@@ -123,11 +142,16 @@ def batch_sizes(most: int) -> list[int]:
     >>> batch_sizes(100)
     [8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96]
     """
-    sizes, rows = [], float(MULTIPLE)
+    sizes, rows = [], MULTIPLE
     while rows <= most:
-        sizes.append(round(rows / MULTIPLE) * MULTIPLE)
-        rows = max(rows * 2 ** (1 / STEPS_AN_OCTAVE), sizes[-1] + MULTIPLE)
+        sizes.append(rows)
+        rows = next_size(rows)
     return sizes
+
+
+def next_size(rows: int) -> int:
+    """Return the number of rows that is tried after one that has room."""
+    return max(1, round(rows * (OCTAVE_STEP - 1) / MULTIPLE)) * MULTIPLE + rows
 
 
 def largest_batch(

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_lightning.benchmark.case_timer import CaseTimer
-from bert_lightning.benchmark.peer_cells import entry, own_command
+from bert_lightning.benchmark.peer_cells import entry
 from bert_lightning.benchmark.stopwatch import Extent
-from bert_lightning.errors import ConfigError
 
 PRECISIONS = {
     "fp32": ("--trainer.precision", "32", "--matmul.tf32", "false"),
@@ -49,7 +48,7 @@ class BenchmarkSettings:
         accuracy: Variants that are trained to the end with each of ``accuracy_seeds``.
         accuracy_seeds: Seeds of these runs; none means that accuracy is not measured.
         memory_gib: GiB that a case may take, as if the GPU were smaller; null is the whole card.
-        warmup: Steps before the measured ones, at most ``seconds`` long.
+        warmup: Steps before the measured ones; they are over after ``seconds``, too.
         steps: Steps of a window; the median of up to three windows counts.
         seconds: Most seconds of a window.
         full: Measure one whole epoch instead of windows.
@@ -64,7 +63,7 @@ class BenchmarkSettings:
     memory_gib: float | None = None
     warmup: int = 50
     steps: int = 200
-    seconds: float = 8.0
+    seconds: float = 6.0
     full: bool = False
     claims: list[dict[str, Any]] = field(default_factory=list)
     output: str = "benchmark"
@@ -108,13 +107,22 @@ class Subject:
         options: Options of ``fit`` that the user gave.
         batch_size: Rows a batch.
         max_length: Most pieces of a row.
-        rows: Of train.
+        extent: How much is measured.
+        memory_gib: GiB of a GPU that a case may take; None is the whole card.
+        full: Whether one whole epoch is measured instead of windows.
     """
 
     options: tuple[str, ...]
     batch_size: int
     max_length: int
-    rows: int
+    extent: Extent
+    memory_gib: float | None = None
+    full: bool = False
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """How much is measured of a case that is timed, as plain values."""
+        return {**asdict(self.extent), "full": self.full}
 
 
 def check_cases(settings: BenchmarkSettings) -> list[str]:
@@ -195,21 +203,17 @@ def all_cases(
     ]
 
 
-def fit_command(
-    case: Case, subject: Subject, extent: Extent, memory_gib: float | None, folder: Path, now: float
-) -> list[str]:
-    """Return the command line of a case.
+def fit_command(case: Case, subject: Subject, folder: Path, now: float) -> list[str]:
+    """Return the command line of a case, without the program.
 
     Args:
         case: The case.
         subject: What all have in common.
-        extent: How much is measured.
-        memory_gib: What it may take; None is the whole card.
         folder: Where it writes ``runs/1`` and ``measured.json``.
         now: time.time() at its start.
     """
     words = [
-        *own_command("fit"),
+        "fit",
         *own_options(case, subject, case.batch),
         *("--trainer.default_root_dir", str(folder), "--trainer.enable_progress_bar", "false"),
         *("--test_after_fit", "false"),
@@ -219,8 +223,8 @@ def fit_command(
     timer = {
         "started": now,
         "output": str(folder / "measured.json"),
-        **asdict(extent),
-        "memory_gib": memory_gib,
+        **subject.asked,
+        "memory_gib": subject.memory_gib,
         "largest": not case.batch,
         "random_order": case.lengths == "random",
     }
@@ -248,9 +252,3 @@ def own_options(case: Case, subject: Subject, batch: int) -> list[str]:
     if case.seed is not None:
         words += ["--seed_everything", str(case.seed)]
     return words
-
-
-def raise_all(problems: Sequence[str]) -> None:
-    """Raise one error for all problems, if there are any."""
-    if problems:
-        raise ConfigError("\n".join(problems))

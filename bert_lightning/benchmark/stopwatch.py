@@ -30,7 +30,7 @@ class Extent:
     Args:
         warmup: Steps that are not measured, at least 1.
         steps: Steps of a window.
-        seconds: A window is over after this many, with fewer steps too, and so is the warm-up.
+        seconds: A window is over after this many, with fewer steps too.
         repeats: Most windows.
     """
 
@@ -76,6 +76,7 @@ class Stopwatch:
         self.started = started
         self.output = output
         self.joules = joules
+        self.warmup_seconds = math.inf  # the warm-up is over after this many, too
         self.facts: dict[str, Any] = {}  # written beside what is measured
         self.windows: list[Window] = []
         self._seen = 0
@@ -95,7 +96,7 @@ class Stopwatch:
             self._begun = time.perf_counter()
         if not self._is_warm:
             warming = time.perf_counter() - self._begun
-            if self._seen >= self.extent.warmup or warming > self.extent.seconds:
+            if self._seen >= self.extent.warmup or warming > self.warmup_seconds:
                 self._is_warm = True
                 self._begin()
                 self._ready_seconds = time.time() - self.started

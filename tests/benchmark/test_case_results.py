@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from bert_lightning.benchmark.case_results import Results, as_csv, completed
+from bert_lightning.benchmark.case_results import FILE, Results, as_csv, completed
 from bert_lightning.benchmark.cases import Case
 from bert_lightning.errors import ConfigError
 
@@ -33,6 +33,19 @@ def test_an_epoch_energy_and_the_share_of_the_peak_follow_from_the_rate():
     assert result["activations_gib"] == 1.0
 
 
+def _write(results):
+    (results.folder / FILE).write_text(results.as_json([]), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"results": []}', '{"circumstances": {}, "results": [1]}']
+)
+def test_a_file_of_something_else_is_refused(text, tmp_path):
+    (tmp_path / FILE).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="output: expected results of `benchmark`"):
+        Results(tmp_path, {})
+
+
 @pytest.mark.parametrize(
     ("measured", "known"),
     [
@@ -44,7 +57,7 @@ def test_an_epoch_energy_and_the_share_of_the_peak_follow_from_the_rate():
 def test_what_was_measured_or_has_no_room_is_found_again(measured, known, tmp_path):
     results = Results(tmp_path, {"device": "a"})
     results.add(CASE, EXTENT, measured)
-    results.write([], {})
+    _write(results)
     again = Results(tmp_path, {"device": "a"})
     assert again.is_known(CASE, EXTENT) is known
     assert not again.is_known(CASE, {"steps": 300})
@@ -52,7 +65,7 @@ def test_what_was_measured_or_has_no_room_is_found_again(measured, known, tmp_pa
 
 
 def test_results_of_another_machine_are_refused(tmp_path):
-    Results(tmp_path, {"device": "a"}).write([], {})
+    _write(Results(tmp_path, {"device": "a"}))
     with pytest.raises(ConfigError, match="found device 'a' instead of 'b'"):
         Results(tmp_path, {"device": "b"})
 

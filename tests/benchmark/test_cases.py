@@ -16,7 +16,13 @@ from bert_lightning.benchmark.cases import (
 )
 from bert_lightning.benchmark.stopwatch import Extent
 
-SUBJECT = Subject(options=("--model.pretrained", "m"), batch_size=32, max_length=128, rows=1000)
+SUBJECT = Subject(
+    options=("--model.pretrained", "m"),
+    batch_size=32,
+    max_length=128,
+    extent=Extent(warmup=5, steps=20),
+    memory_gib=24.0,
+)
 SETTINGS = BenchmarkSettings(
     cases={
         "equal_batch": {"bucketed": ["fp32", "16-mixed"]},
@@ -61,7 +67,7 @@ def _value(words, option):
 
 def test_the_largest_batch_is_left_to_the_timer_and_memory_is_held():
     case = Case("16-mixed lowmem", "padded")
-    words = fit_command(case, SUBJECT, Extent(), 24.0, Path("out"), 5.0)
+    words = fit_command(case, SUBJECT, Path("out"), 5.0)
     assert "--data.batch_size" not in words
     assert _value(words, "--data.pad_to_multiple_of") == "128"
     assert _value(words, "--config") == "lowmem.yaml"
@@ -69,10 +75,11 @@ def test_the_largest_batch_is_left_to_the_timer_and_memory_is_held():
     assert timer["largest"] is True
     assert timer["memory_gib"] == 24.0
     assert timer["random_order"] is False
+    assert (timer["warmup"], timer["steps"], timer["full"]) == (5, 20, False)
 
 
 def test_a_run_to_the_end_is_plain_fit_with_its_seed():
-    words = fit_command(Case("tf32", batch=32, seed=3), SUBJECT, Extent(), None, Path("o"), 0.0)
+    words = fit_command(Case("tf32", batch=32, seed=3), SUBJECT, Path("o"), 0.0)
     assert "--trainer.callbacks" not in words
     assert "--trainer.max_epochs" not in words
     assert _value(words, "--seed_everything") == "3"
