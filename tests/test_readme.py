@@ -1,4 +1,5 @@
 import io
+import itertools
 import re
 import shlex
 import shutil
@@ -121,7 +122,7 @@ def test_the_commands_that_benchmark_parse(command, run_cli):
     assert status == 0, err
     settings = yaml.safe_load(out)
     assert settings["cases"]["equal_batch"]
-    typed = dict(zip(args, args[1:], strict=False))
+    typed = dict(itertools.pairwise(args))
     for key in ("memory_gib", "accuracy_seeds", "output"):
         if f"--{key}" in args:
             assert settings[key] == yaml.safe_load(typed[f"--{key}"])

@@ -40,7 +40,7 @@ def label_of(row: Result) -> str:
 def epoch_bars(results: Sequence[Result]) -> str:
     """Return a bar for the seconds of an epoch of each case."""
     rows = [(label_of(row), [row["epoch_seconds"]]) for row in _timed(results)]
-    return _bars(rows, "{:,.1f} s")
+    return _bars(rows, "{:,.1f} s") if rows else ""
 
 
 def memory_bars(results: Sequence[Result]) -> str:
@@ -60,7 +60,7 @@ def memory_bars(results: Sequence[Result]) -> str:
 
 
 def _bars(rows: Sequence[tuple[str, Sequence[float]]], form: str) -> str:
-    most = max((sum(parts) for _, parts in rows), default=0) or 1
+    most = max(sum(parts) for _, parts in rows) or 1
     lines = []
     for name, parts in rows:
         drawn = "".join(

@@ -119,6 +119,7 @@ class Screen:
                 Text(f"{judgement.claim}{measured}"),
                 Text(f" – {judgement.reason}" if judgement.reason else ""),
                 sep="",
+                soft_wrap=True,
             )
 
 

@@ -22,6 +22,7 @@ NOISY = ("epoch time", "samples a second", "energy")
 PROCESS_SPREAD = 0.02  # a second process of the same case differs by about as much
 # of Student's distribution, 95 % on both sides, by degrees of freedom; see `_t`
 T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+STEADY = 0.8  # of the rate of a matrix product that another case of the same type has reached
 LAUNCH_BOUND = 0.15  # share of the card's peak
 BUSY = 0.4
 ROUNDING = 1e-9
@@ -85,11 +86,32 @@ def _judge_ratio(
     if not other[name]:
         return Judgement(claim.text, "", "not judged", f"{keys[1]}: {claim.measure} is 0")
     change = own[name] / other[name] - 1
+    disturbed = [text for row in (own, other) if (text := _disturbance(row, results))]
+    if claim.measure in NOISY and disturbed:
+        shown = f"{_shown(other[name])} → {_shown(own[name])}, {change:+.0%}"
+        return Judgement(claim.text, shown, "open", "; ".join(disturbed))
     noise = (1 + change) * _uncertainty(claim.measure, own, other)
     verdict = _verdict(claim, change, noise)
     measured = f"{change:+.0%}" + (f" (±{noise:.1%})" if noise else "")
     shown = f"{_shown(other[name])} → {_shown(own[name])}, {measured}"
     return Judgement(claim.text, shown, verdict, _reason(claim, own, other, verdict))
+
+
+def _disturbance(row: Result, results: Mapping[str, Result]) -> str:
+    """Say that the machine was slower while a case was measured than in others, or nothing."""
+    precision = row["variant"].split()[0]
+    peaks = [
+        other["tflops_peak"]
+        for other in results.values()
+        if other["variant"].split()[0] == precision and other.get("tflops_peak")
+    ]
+    own = row.get("tflops_peak")
+    if not own or own >= STEADY * max(peaks):
+        return ""
+    return (
+        f"{row['key']}: the machine reached {own:.3g} TFLOP/s, in another case {max(peaks):.3g}:"
+        " something else ran, measure again with another --output"
+    )
 
 
 def _missing(key: str, results: Mapping[str, Result], name: str, absent: str) -> str:

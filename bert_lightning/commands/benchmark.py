@@ -107,7 +107,7 @@ class _Benchmark:
                 **{name: without_places(plan["lines"][name]) for name in ("model", "data")},
                 "settings": f"batch {self.subject.batch_size}, max_length {self.subject.max_length}"
                 + (f", {settings.memory_gib:g} GiB" if settings.memory_gib else ""),
-                "options of fit": without_places(shlex.join(options)),
+                "options of fit": without_places(shlex.join(options)) or "none",
                 "versions": ", ".join(f"{name} {number}" for name, number in _versions().items()),
             },
         )

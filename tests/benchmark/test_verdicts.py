@@ -7,8 +7,8 @@ WEIGHTS = {"weights_gib": 0.6, "optimizer_gib": 1.2, "execution": "captured"}
 
 
 def case(variant, lengths="bucketed", batch="batch 32", **measured):
-    measured = {"variant": variant, "repeats": [], **WEIGHTS, **measured}
-    return {f"{variant}, {lengths}, {batch}": measured}
+    key = f"{variant}, {lengths}, {batch}"
+    return {key: {"key": key, "variant": variant, "repeats": [], **WEIGHTS, **measured}}
 
 
 def verdict(entry, results, **more):
@@ -47,6 +47,19 @@ def test_a_time_needs_a_distance_from_the_limit(own, expected):
 def test_equal_times_are_called_equal_where_they_were_measured_well(said, windows, expected):
     results = speeds(100.0, repeats=windows, peak_share=0.3)
     assert verdict({"epoch time": said}, results).verdict == expected
+
+
+def test_a_machine_that_was_slower_for_one_case_leaves_its_time_open():
+    results = {
+        **case("fp32", epoch_seconds=10.0, tflops_peak=0.18),
+        **case("fp32", "padded", epoch_seconds=800.0, tflops_peak=0.02, padding=0.8),
+    }
+    found = verdict({"epoch time": "-50%", "of": "fp32", "against_lengths": "padded"}, results)
+    assert found.verdict == "open"
+    assert "fp32, padded, batch 32: the machine reached 0.02 TFLOP/s, in another" in found.reason
+    results["fp32, padded, batch 32"]["tflops_peak"] = 0.15
+    found = verdict({"epoch time": "-50%", "of": "fp32", "against_lengths": "padded"}, results)
+    assert found.verdict == "holds"
 
 
 def test_a_peak_of_memory_is_met_at_its_limit():

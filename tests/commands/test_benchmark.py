@@ -168,7 +168,7 @@ def test_however_it_ends_nothing_runs_on_and_nothing_is_lost(number, status, pla
 
 @pytest.mark.slow
 def test_the_small_form_measures_for_real(news_folder, tiny_bert_folder, run_cli, tmp_path):
-    status, out, err = run_cli(
+    status, _out, err = run_cli(
         *("benchmark", "--data.path", news_folder, "--model.pretrained", tiny_bert_folder),
         *("--data.batch_size", "8", "--warmup", "2", "--steps", "4", "--seconds", "1"),
         *("--accuracy", "[fp32]", "--accuracy_seeds", "[1]", "--trainer.max_epochs", "1"),
