@@ -24,13 +24,15 @@ COMMANDS = {  # of Lightning, and what they do: the first lines of NewsTrainer's
     "plan": "Show what fit would run, with the same settings; train nothing.",
 }
 TRAINING = ("fit", "plan")  # plan takes whatever fit takes
-INSPECT = "inspect"  # the command beside Lightning's
+INSPECT = "inspect"  # the commands beside Lightning's
 INSPECT_TASK = "Show what is in a data set and what is wrong with it."
+BENCHMARK = "benchmark"
+BENCHMARK_TASK = "Measure precisions side by side on this machine and check claims."
 CONFIG_FLAGS = ("--config", "-c")
 COMMAND_KEYS = {  # in files
     "test_after_fit": ("fit", "plan"),
     "seeds": ("fit", "plan"),
-    "output": ("predict",),
+    "output": ("predict", BENCHMARK),
 }
 OBJECT_KEYS = {
     "trainer.strategy": ("auto", "ddp", "fsdp"),
@@ -80,6 +82,17 @@ def order_arguments(args: Sequence[str], command: str) -> list[str]:
     if command in others:
         others.remove(command)
     return [command, *configs, *others]
+
+
+def read_config(value: str) -> Any:
+    """Return what the value of a ``--config`` holds: a file, or YAML in braces.
+
+    Args:
+        value: As `order_arguments` returns it.
+    """
+    if value.lstrip().startswith("{"):
+        return parse_yaml(value, "config")
+    return read_yaml(Path(value))
 
 
 def _without_foreign_keys(config: str, command: str) -> str:
@@ -136,8 +149,7 @@ def typed_values(args: Sequence[str]) -> dict[str, Any]:
     typed: dict[str, Any] = {}
     for flag, value in zip(args, [*args[1:], ""], strict=True):
         if flag == "--config":
-            is_text = value.startswith("{")
-            typed.update(_flat(parse_yaml(value, "config") if is_text else read_yaml(Path(value))))
+            typed.update(_flat(read_config(value)))
         elif flag.startswith("--"):
             name, equals, own = flag[2:].partition("=")
             given = own if equals else value

@@ -13,7 +13,14 @@ import sys
 from collections.abc import Sequence
 
 from bert_lightning import __version__
-from bert_lightning.arguments import COMMANDS, INSPECT, INSPECT_TASK, first_reason
+from bert_lightning.arguments import (
+    BENCHMARK,
+    BENCHMARK_TASK,
+    COMMANDS,
+    INSPECT,
+    INSPECT_TASK,
+    first_reason,
+)
 from bert_lightning.decisions import decided, forget_decisions
 from bert_lightning.errors import BertLightningError, ConfigError, on_screen
 from bert_lightning.notices import is_about_settings
@@ -62,6 +69,10 @@ def _run(given: list[str]) -> int:
         from bert_lightning.commands.inspect import inspect_data
 
         return inspect_data(given[1:])
+    if given[:1] == [BENCHMARK]:
+        from bert_lightning.commands.benchmark import benchmark
+
+        return benchmark(given[1:])
     if not any(word in COMMANDS for word in given):
         return _overview(given)
     from bert_lightning.commands.run import run_command
@@ -71,7 +82,7 @@ def _run(given: list[str]) -> int:
 
 def _overview(given: list[str]) -> int:
     """Show the commands, or refuse words that name none."""
-    tasks = {**COMMANDS, INSPECT: INSPECT_TASK}
+    tasks = {**COMMANDS, INSPECT: INSPECT_TASK, BENCHMARK: BENCHMARK_TASK}
     if "--version" in given:
         sys.stdout.write(f"bert-lightning {__version__}\n")
         return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_lightning import __version__
-from bert_lightning.arguments import COMMANDS, INSPECT
+from bert_lightning.arguments import BENCHMARK, COMMANDS, INSPECT
 from bert_lightning.trainer import NewsTrainer
 
 REPO = Path(__file__).parent.parent
@@ -48,7 +48,8 @@ def test_the_overview_says_what_each_command_does(run_cli):
     for command in COMMANDS:
         first_line = getattr(NewsTrainer, command).__doc__.splitlines()[0]
         assert f"  {command:<10}{first_line}" in lines
-    assert any(line.startswith(f"  {INSPECT} ") for line in lines)
+    for command in (INSPECT, BENCHMARK):
+        assert any(line.startswith(f"  {command} ") for line in lines)
 
 
 def test_the_version_is_that_of_the_package(run_cli):

@@ -67,13 +67,17 @@ ORDER = (
     "callbacks.finite_loss",
     "callbacks.checkpoints callbacks.run_report",
     "trainer assembly",
-    "benchmark.base_shape benchmark.pipeline benchmark.precisions benchmark.stopwatch",
-    "benchmark.peer_cells benchmark.peer_data",
-    "benchmark.peer_loops benchmark.peer_tables",
-    "benchmark.peers",
-    "commands.inspect commands.run",
+    "benchmark.base_shape benchmark.pipeline benchmark.places benchmark.stopwatch",
+    "benchmark.precisions benchmark.peer_cells benchmark.peer_data benchmark.case_timer",
+    "benchmark.peer_loops benchmark.peer_tables benchmark.cases",
+    "benchmark.peers benchmark.claims benchmark.case_results",
+    "benchmark.case_runs benchmark.case_picture benchmark.verdicts",
+    "benchmark.case_tables",
+    "benchmark.case_plots benchmark.case_screen",
+    "benchmark.case_page",
+    "commands.inspect commands.benchmark commands.run",
     "cli",
-    "__main__",
+    "__main__ benchmark.leash",
 )
 NUMBERS = {module: number for number, line in enumerate(ORDER, 1) for module in line.split()}
 NUMBERS[""] = 0  # the package itself: its version

@@ -1,10 +1,12 @@
 import io
+import itertools
 import re
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bert_lightning.backbone import PRETRAINED_LEARNING_RATE
 from bert_lightning.demo.mini_bert import MINI_LEARNING_RATE
@@ -38,6 +40,7 @@ EVALUATIONS = [
     line for line in COMMANDS if line.startswith(("validate", "test", "fit --ckpt_path"))
 ]
 INSPECTIONS = [line for line in COMMANDS if line.startswith("inspect")]
+BENCHMARKS = [line for line in COMMANDS if line.startswith("benchmark")]
 PLANS = [line for line in COMMANDS if line.startswith("plan")]
 PREDICTIONS = [line for line in COMMANDS if line.startswith("predict")]
 
@@ -79,7 +82,9 @@ def test_both_languages_have_the_same_sections_and_table_rows():
     assert english == chinese
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if line not in INSPECTIONS])
+@pytest.mark.parametrize(
+    "command", [line for line in COMMANDS if line not in (*INSPECTIONS, *BENCHMARKS)]
+)
 def test_every_command_of_the_readme_parses(command, seven_runs, run_cli):
     args = shlex.split(command)
     if "--print_config" not in args:
@@ -108,6 +113,19 @@ def test_the_commands_that_inspect_run(command, news_folder, run_cli, tmp_path):
     assert status == 0, err
     page = tmp_path / (args[args.index("--output") + 1] if "--output" in args else "inspection")
     assert (page / "inspection.html").is_file()
+
+
+@pytest.mark.parametrize("command", BENCHMARKS)
+def test_the_commands_that_benchmark_parse(command, run_cli):
+    args = shlex.split(command)
+    status, out, err = run_cli(*args, "--print_config")
+    assert status == 0, err
+    settings = yaml.safe_load(out)
+    assert settings["cases"]["equal_batch"]
+    typed = dict(itertools.pairwise(args))
+    for key in ("memory_gib", "accuracy_seeds", "output"):
+        if f"--{key}" in args:
+            assert settings[key] == yaml.safe_load(typed[f"--{key}"])
 
 
 @pytest.mark.parametrize("command", PLANS)

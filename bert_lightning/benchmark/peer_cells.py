@@ -155,19 +155,19 @@ def command(cell: Cell, group: Group, place: Place, extent: Extent, started: flo
         return fit_command(
             group,
             place,
-            *("--trainer.callbacks", json.dumps([_entry(StepTimer, timer)])),
+            *("--trainer.callbacks", json.dumps([entry(StepTimer, timer)])),
             *("--trainer.max_epochs", str(EPOCHS), "--trainer.enable_checkpointing", "false"),
             *cell.options,
         )
     if cell.program == "predict":
         return [
-            *_ours("predict"),
+            *own_command("predict"),
             *("--ckpt_path", str(place.checkpoint), "--data.predict_path", str(place.texts)),
             *("--output", str(place.output.with_suffix(".jsonl"))),
             *("--data.batch_size", str(group.batch_size)),
             *(
                 "--trainer.profiler",
-                json.dumps(_entry(PredictionTimer, {"output": str(place.output)})),
+                json.dumps(entry(PredictionTimer, {"output": str(place.output)})),
             ),
             *("--trainer.enable_progress_bar", "false"),
             *cell.options,
@@ -184,7 +184,7 @@ def command(cell: Cell, group: Group, place: Place, extent: Extent, started: flo
 def fit_command(group: Group, place: Place, *options: str) -> list[str]:
     """Return the command line of a fit over the data of a group, without validation and test."""
     return [
-        *_ours("fit"),
+        *own_command("fit"),
         *("--data.path", str(place.data), "--data.cache_dir", str(place.cache)),
         *("--data.batch_size", str(group.batch_size), "--data.max_length", str(MAX_LENGTH)),
         *("--model.pretrained", str(place.model), "--trainer.default_root_dir", str(place.runs)),
@@ -194,9 +194,11 @@ def fit_command(group: Group, place: Place, *options: str) -> list[str]:
     ]
 
 
-def _ours(name: str) -> list[str]:
+def own_command(name: str) -> list[str]:
+    """Return the words that start a command of the project."""
     return [sys.executable, "-m", "bert_lightning", name]
 
 
-def _entry(kind: type, arguments: dict[str, object]) -> dict[str, object]:
+def entry(kind: type, arguments: dict[str, object]) -> dict[str, object]:
+    """Return a class and its arguments as the command line takes them."""
     return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": arguments}

@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bert_lightning.benchmark.places import without_places
+
 PRECISIONS = {
     "32": ["--trainer.precision", "32"],
     "32 + TF32": ["--trainer.precision", "32", "--matmul.tf32", "true"],
@@ -43,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
         )
     result = {
-        "command": ["fit", *(_without_place(word) for word in fit_options)],
+        "command": ["fit", *map(without_places, fit_options)],
         "seeds": options.seeds,
         "device": reports[0]["device"],
         "versions": reports[0]["versions"],
@@ -114,10 +116,6 @@ def as_markdown(result: dict[str, Any]) -> str:
             f" | {', '.join(map(str, row['skipped_steps']))} | {row['peak_memory_gib']:.2f} |"
         )
     return "\n".join(lines) + "\n"
-
-
-def _without_place(word: str) -> str:
-    return Path(word).name if "/" in word else word
 
 
 if __name__ == "__main__":

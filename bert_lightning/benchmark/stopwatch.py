@@ -7,7 +7,9 @@ a step holds is counted on the host.
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +42,17 @@ class Extent:
 
 @dataclass
 class Window:
-    """Steps between two waits for the device; rows and pieces are real ones, not padding."""
+    """Steps between two waits for the device; rows and pieces are real ones, not padding.
+
+    ``positions`` are pieces and padding, ``joules`` what the device took, where it says so.
+    """
 
     rows: int = 0
     pieces: int = 0
+    positions: int = 0
     steps: int = 0
     seconds: float = 0.0
+    joules: float | None = None
 
 
 class Stopwatch:
@@ -55,39 +62,58 @@ class Stopwatch:
         extent: How much is measured.
         started: time.time() when the process was started.
         output: JSON file that is written at the end.
+        joules: Returns what the device has taken so far, or None where it does not say so.
     """
 
-    def __init__(self, extent: Extent, started: float, output: Path) -> None:
+    def __init__(
+        self,
+        extent: Extent,
+        started: float,
+        output: Path,
+        joules: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self.extent = extent
         self.started = started
         self.output = output
+        self.joules = joules
+        self.warmup_seconds = math.inf  # the warm-up is over after this many, too
+        self.facts: dict[str, Any] = {}  # written beside what is measured
         self.windows: list[Window] = []
         self._seen = 0
         self._first_step_seconds = 0.0
         self._ready_seconds = 0.0
         self._window = Window()
         self._begun = 0.0
+        self._joules: float | None = None
+        self._is_warm = False
 
-    def count(self, rows: int, pieces: int) -> bool:
+    def count(self, rows: int, pieces: int, positions: int = 0) -> bool:
         """Count a step that was launched; tell whether all is measured."""
         self._seen += 1
         if self._seen == 1:
             wait_for_device()
             self._first_step_seconds = time.time() - self.started
-        if self._seen <= self.extent.warmup:
-            if self._seen == self.extent.warmup:
+            self._begun = time.perf_counter()
+        if not self._is_warm:
+            warming = time.perf_counter() - self._begun
+            if self._seen >= self.extent.warmup or warming > self.warmup_seconds:
+                self._is_warm = True
                 self._begin()
                 self._ready_seconds = time.time() - self.started
             return False
         window = self._window
         window.rows += rows
         window.pieces += pieces
+        window.positions += positions
         window.steps += 1
         taken = time.perf_counter() - self._begun
         if window.steps < self.extent.steps and taken < self.extent.seconds:
             return False
         wait_for_device()
         window.seconds = time.perf_counter() - self._begun
+        joules = self.joules()
+        if joules is not None and self._joules is not None:
+            window.joules = joules - self._joules
         self.windows.append(window)
         if self._is_repeated():
             self._begin()
@@ -98,6 +124,7 @@ class Stopwatch:
     def _begin(self) -> None:
         wait_for_device()
         self._window = Window()
+        self._joules = self.joules()
         self._begun = time.perf_counter()
 
     def _is_repeated(self) -> bool:
@@ -118,8 +145,21 @@ class Stopwatch:
                 "first_step_seconds": round(self._first_step_seconds, 1),
                 "ready_seconds": round(self._ready_seconds, 1),
                 "extent": asdict(self.extent),
+                **_more(median),
+                **self.facts,
             },
         )
+
+
+def _more(window: Window) -> dict[str, Any]:
+    """Return what only some count."""
+    more: dict[str, Any] = {}
+    if window.positions:
+        more["positions_per_second"] = round(window.positions / window.seconds)
+        more["padding"] = round(1 - window.pieces / window.positions, 4)
+    if window.joules is not None:
+        more["joules_per_sample"] = window.joules / window.rows
+    return more
 
 
 class StepTimer(Callback):
@@ -155,7 +195,8 @@ class StepTimer(Callback):
             return
         rows = batch["rows"]  # of a padded-up batch the real ones
         lengths = trainer.datamodule.rows("train").lengths  # type: ignore[attr-defined]
-        self._is_over = self.watch.count(len(rows), int(lengths[rows].sum()))
+        pieces = int(lengths[rows].sum())
+        self._is_over = self.watch.count(len(rows), pieces, math.prod(batch["input_ids"].shape))
         if self._is_over:
             trainer.should_stop = True
 

@@ -10,7 +10,14 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from bert_lightning.arguments import INSPECT, INSPECT_TASK, configs_folder, explain, order_arguments
+from bert_lightning.arguments import (
+    INSPECT,
+    INSPECT_TASK,
+    configs_folder,
+    explain,
+    order_arguments,
+    read_config,
+)
 from bert_lightning.backbone import resolve_backbone
 from bert_lightning.console import Console
 from bert_lightning.datamodule import THUCNewsDataModule
@@ -19,7 +26,7 @@ from bert_lightning.inspection.document import as_json
 from bert_lightning.inspection.page import as_page
 from bert_lightning.inspection.screen import as_text
 from bert_lightning.notices import quieten
-from bert_lightning.plain_yaml import parse_yaml, read_yaml
+from bert_lightning.plain_yaml import read_yaml
 
 _FOREIGN_DATA_KEYS = ("trained", "predict_path")
 
@@ -86,9 +93,7 @@ def _own_settings(ordered: Sequence[str]) -> Iterator[str]:
     for word in words:
         yield word
         if word == "--config":
-            value = next(words)
-            is_text = value.lstrip().startswith("{")
-            yield _own_part(parse_yaml(value, "config") if is_text else read_yaml(Path(value)))
+            yield _own_part(read_config(next(words)))
 
 
 def _own_part(read: Any) -> str:

@@ -15,7 +15,7 @@ from bert_lightning.inspection.results import Finding, Inspection, TokenSurvey
 from bert_lightning.inspection.screen import printable
 from bert_lightning.inspection.tables import Table, all_tables
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1c1f24; --soft: #5b6470; --line: #d9dee5;
   --one: #2f6fb3; --two: #c2571a; --fault: #b3261e; --panel: #f5f7fa; }
 @media (prefers-color-scheme: dark) { :root { --back: #15181d; --text: #e6e9ee; --soft: #9aa4b1;
@@ -51,7 +51,7 @@ svg text { fill: var(--soft); font-size: 11.5px; } .grid { stroke: var(--line); 
 
 def as_page(inspection: Inspection) -> str:
     """Return the page as HTML."""
-    name = _safe(inspection.name)
+    name = safe(inspection.name)
     faults = len(inspection.faults)
     body = [
         f"<h1>{name}</h1>",
@@ -60,36 +60,48 @@ def as_page(inspection: Inspection) -> str:
         _class_bars(inspection),
         _leak_matrix(inspection),
         *(_token_plots(inspection.tokens) if inspection.tokens else []),
-        *(_table(t) for t in all_tables(inspection) if t.title != "Rows of each class"),
+        *(html_table(t) for t in all_tables(inspection) if t.title != "Rows of each class"),
     ]
+    return html_page(name, body)
+
+
+def html_page(title: str, body: Sequence[str], style: str = "") -> str:
+    """Return a page that needs nothing but itself.
+
+    Args:
+        title: Of its window, already escaped.
+        body: Parts in HTML; empty ones are left out.
+        style: CSS beside `STYLE`.
+    """
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{name}</title><style>{_STYLE}</style></head>\n<body>\n"
+        f"<title>{title}</title><style>{STYLE}{style}</style></head>\n<body>\n"
         + "\n".join(part for part in body if part)
         + "\n</body></html>\n"
     )
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return text as HTML shows it, letter by letter."""
     return escape(printable(text))
 
 
 def _finding(finding: Finding) -> str:
-    items = "".join(f"<li>{_safe(example)}</li>" for example in finding.shown)
+    items = "".join(f"<li>{safe(example)}</li>" for example in finding.shown)
     shut = f"<details><summary>examples</summary><ul>{items}</ul></details>" if items else ""
     return (
         f'<div class="finding {finding.severity}"><b>{finding.severity} {finding.code}</b>'
-        f"<p>{_safe(finding.message)}</p><p class=soft>{_safe(finding.remedy)}</p>{shut}</div>"
+        f"<p>{safe(finding.message)}</p><p class=soft>{safe(finding.remedy)}</p>{shut}</div>"
     )
 
 
 def _bars(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[int]]]) -> str:
     """Return a table of counts with a bar over each, as long as its share of the column's most."""
     most = [max(1, *(counts[i] for _, counts in rows)) for i in range(len(heads) - 1)]
-    head = "".join(f"<th>{_safe(cell)}</th>" for cell in heads)
+    head = "".join(f"<th>{safe(cell)}</th>" for cell in heads)
     lines = [
-        f"<tr><td>{_safe(name)}</td>"
+        f"<tr><td>{safe(name)}</td>"
         + "".join(
             f'<td><i style="width:{100 * count / top:.1f}%"></i>{count:,}</td>'
             for count, top in zip(counts, most, strict=True)
@@ -159,11 +171,10 @@ def _token_plots(tokens: TokenSurvey) -> list[str]:
     return parts
 
 
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{_safe(cell)}</th>" for cell in table.heads)
+def html_table(table: Table) -> str:
+    """Return a heading and a table that scrolls by itself where it is too wide."""
+    head = "".join(f"<th>{safe(cell)}</th>" for cell in table.heads)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in table.rows
+        f"<tr>{''.join(f'<td>{safe(cell)}</td>' for cell in row)}</tr>" for row in table.rows
     )
-    return (
-        f"<h2>{_safe(table.title)}</h2><div class=wide><table><tr>{head}</tr>{rows}</table></div>"
-    )
+    return f"<h2>{safe(table.title)}</h2><div class=wide><table><tr>{head}</tr>{rows}</table></div>"

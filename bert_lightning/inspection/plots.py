@@ -12,7 +12,7 @@ from html import escape
 
 from bert_lightning.inspection.results import Bar
 
-_WIDTH, _HEIGHT = 360.0, 200.0
+WIDTH, HEIGHT = 360.0, 200.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 14.0, 10.0, 40.0
 
 
@@ -46,10 +46,11 @@ def ticks(most: float, wanted: int = 5) -> list[float]:
     return [int(value) if value == int(value) else value for value in values]
 
 
-def _axes(most_x: float, most_y: float) -> tuple[Axis, Axis]:
+def axes(most_x: float, most_y: float) -> tuple[Axis, Axis]:
+    """Return the scales of a plot, from 0 to the most of each."""
     return (
-        Axis(_LEFT, _WIDTH - _RIGHT, most_x or 1),
-        Axis(_HEIGHT - _BOTTOM, _TOP, most_y or 1),
+        Axis(_LEFT, WIDTH - _RIGHT, most_x or 1),
+        Axis(HEIGHT - _BOTTOM, _TOP, most_y or 1),
     )
 
 
@@ -66,7 +67,7 @@ def _frame(x: Axis, y: Axis, x_name: str, percent: bool) -> list[str]:
             f'<text x="{x.at(value)}" y="{y.start + 16}" text-anchor="middle">{value:,}</text>'
         )
     middle = (x.start + x.end) / 2
-    parts.append(f'<text x="{middle}" y="{_HEIGHT - 6}" text-anchor="middle">{x_name}</text>')
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{x_name}</text>')
     return parts
 
 
@@ -77,9 +78,15 @@ def _markers(x: Axis, y: Axis, markers: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _svg(title: str, parts: Sequence[str]) -> str:
+def svg(title: str, parts: Sequence[str]) -> str:
+    """Return a picture of parts.
+
+    Args:
+        title: Read out instead of the picture.
+        parts: SVG elements in units of the plot.
+    """
     return (
-        f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img"><title>{escape(title)}</title>'
+        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img"><title>{escape(title)}</title>'
         f"{''.join(parts)}</svg>"
     )
 
@@ -92,7 +99,7 @@ def length_plot(title: str, bars: Sequence[Bar], markers: Mapping[str, float]) -
         bars: Rows of each stretch of lengths.
         markers: Style class and length of each line.
     """
-    x, y = _axes(
+    x, y = axes(
         max([bar.end + 1 for bar in bars] + list(markers.values())), max(bar.rows for bar in bars)
     )
     drawn = [
@@ -102,7 +109,7 @@ def length_plot(title: str, bars: Sequence[Bar], markers: Mapping[str, float]) -
         for bar in bars
         if bar.rows
     ]
-    return _svg(title, [*_frame(x, y, "pieces", False), *drawn, *_markers(x, y, markers)])
+    return svg(title, [*_frame(x, y, "pieces", False), *drawn, *_markers(x, y, markers)])
 
 
 def share_plot(
@@ -119,7 +126,7 @@ def share_plot(
         lines: Style class and shares (0 to 1) of each line.
         markers: Style class and length of each upright line.
     """
-    x, y = _axes(
+    x, y = axes(
         max([*lengths, *markers.values()]), max(share for line in lines.values() for share in line)
     )
     drawn = [
@@ -127,4 +134,4 @@ def share_plot(
         for kind, line in lines.items()
         for points in [" ".join(f"{x.at(a)},{y.at(b)}" for a, b in zip(lengths, line, strict=True))]
     ]
-    return _svg(title, [*_frame(x, y, "max_length", True), *drawn, *_markers(x, y, markers)])
+    return svg(title, [*_frame(x, y, "max_length", True), *drawn, *_markers(x, y, markers)])

@@ -48,6 +48,24 @@ def test_what_comes_before_the_window_is_left_out(clock, tmp_path):
     assert result["allocated_gib"] is None or result["allocated_gib"] >= 0
 
 
+@pytest.mark.parametrize(("warmup_seconds", "steps"), [(None, 9), (5, 5)])
+def test_a_warm_up_ends_by_its_seconds_only_where_that_is_asked_for(
+    clock, tmp_path, warmup_seconds, steps
+):
+    watch = Stopwatch(Extent(8, 1, 100, repeats=1), clock.now, tmp_path / "out.json")
+    if warmup_seconds:
+        watch.warmup_seconds = warmup_seconds
+    assert run(watch, clock, [2] * 20) == steps
+
+
+def test_energy_is_that_of_the_window(clock, tmp_path):
+    watch = Stopwatch(
+        Extent(2, 2, 100, repeats=1), clock.now, tmp_path / "out.json", lambda: 8 * clock.now
+    )
+    assert run(watch, clock, [9, 9, 2, 2]) == 4
+    assert json.loads((tmp_path / "out.json").read_text("utf-8"))["joules_per_sample"] == 0.5
+
+
 def test_a_window_ends_by_its_seconds_too(clock, tmp_path):
     watch = Stopwatch(Extent(1, 400, 15, repeats=1), clock.now, tmp_path / "out.json")
     assert run(watch, clock, [1, *[4] * 10]) == 5
@@ -87,6 +105,7 @@ def test_the_callback_counts_real_rows_and_pieces_and_ends_the_fit(clock, tmp_pa
     assert trainer.should_stop
     result = json.loads((tmp_path / "out.json").read_text("utf-8"))
     assert result["samples_per_second"] == 1.5
+    assert result["positions_per_second"] == 128
     assert result["pieces_per_second"] == 8  # (5 + 9 + 3) / 2, rounded to even
 
 
