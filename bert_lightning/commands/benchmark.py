@@ -103,7 +103,9 @@ class _Benchmark:
         self.results = Results(
             Path(settings.output),
             {
-                "device": "cpu" if self.on_cpu else torch.cuda.get_device_name(),
+                "device": f"cpu, {torch.get_num_threads()} threads"
+                if self.on_cpu
+                else torch.cuda.get_device_name(),
                 **{name: without_places(plan["lines"][name]) for name in ("model", "data")},
                 "settings": f"batch {self.subject.batch_size}, max_length {self.subject.max_length}"
                 + (f", {settings.memory_gib:g} GiB" if settings.memory_gib else ""),
