@@ -26,6 +26,8 @@ from bert_lightning.errors import BertLightningError, ConfigError, on_screen
 from bert_lightning.notices import is_about_settings
 from bert_lightning.runs import discard_if_empty
 
+_SIGPIPE = 13  # Windows has no name for it
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command line.
@@ -35,13 +37,17 @@ def main(args: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit status: 0 done, 1 an error that the user can act on, shown on one screen, or a seed
-        that failed; 128 + a signal that ended the seeds, or Ctrl-C before there is one to end.
+        that failed; 128 + a signal that ended the seeds, or Ctrl-C before there is one to end;
+        141 where what reads the output has read enough.
     """
     given = sys.argv[1:] if args is None else list(args)
     try:
         return _run(given)
     except BertLightningError as error:
         return _refuse(str(error))
+    except BrokenPipeError:  # by `| head`, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it ends
+        return 128 + _SIGPIPE
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _refuse(_no_room(given))

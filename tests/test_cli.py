@@ -1,5 +1,6 @@
 """What a command line loads, and the overview."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -76,3 +77,21 @@ def test_ctrl_c_before_training_ends_with_130_in_words(run_cli, quick, monkeypat
     assert status == 130
     assert err.endswith("stopped by Ctrl-C\n")
     assert "Traceback" not in err
+
+
+def test_predict_ends_quietly_where_nobody_reads_on(trained_folder):
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ("predict", "--ckpt_path", "best", "--data.predict_path", "-")
+    done = subprocess.run(
+        [sys.executable, REPO / "main.py", *words],
+        cwd=trained_folder,
+        input="一条新闻\n",
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode == 141, done.stderr
+    assert "BrokenPipe" not in done.stderr
