@@ -50,7 +50,7 @@ from bert_lightning.loggers import refuse_overwriting, run_loggers
 from bert_lightning.notices import is_about_settings
 from bert_lightning.planning import Circumstances
 from bert_lightning.precision import effective_precision, precision_plugin
-from bert_lightning.runs import RUNS, UNDECIDED, new_run_folder, run_of_checkpoint
+from bert_lightning.runs import RUNS, UNDECIDED, hold_run, new_run_folder, run_of_checkpoint
 
 _ANYWHERE: dict[str, Any] = {
     "accelerator": "cpu",
@@ -104,7 +104,11 @@ class Request:
                 return resumed
         if not is_first_process() and not decided("RUN"):
             return root / RUNS / UNDECIDED  # another machine picks the number; RunFolder learns it
-        return Path(decide_once("RUN", lambda: str(new_run_folder(root))))
+        return Path(decide_once("RUN", lambda: str(self._new_run_folder(root))))
+
+    def _new_run_folder(self, root: Path) -> Path:
+        folder = new_run_folder(root)
+        return hold_run(folder) if self.command == "fit" else folder
 
 
 class Assembly:

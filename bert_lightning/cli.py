@@ -24,7 +24,7 @@ from bert_lightning.arguments import (
 from bert_lightning.decisions import decided, forget_decisions
 from bert_lightning.errors import BertLightningError, ConfigError, on_screen
 from bert_lightning.notices import is_about_settings
-from bert_lightning.runs import discard_if_empty
+from bert_lightning.runs import discard_if_empty, release_runs
 
 _SIGPIPE = 13  # Windows has no name for it
 
@@ -68,6 +68,7 @@ def main(args: Sequence[str] | None = None) -> int:
     finally:
         discard_if_empty(decided("RUN"))
         forget_decisions()
+        release_runs()
 
 
 def _run(given: list[str]) -> int:

@@ -5,9 +5,13 @@ A run of several seeds holds one folder a seed, ``runs/<number>/seed_<seed>/``, 
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import platform
 import re
 from pathlib import Path
+from typing import IO
 
 from bert_lightning.errors import ConfigError
 
@@ -16,6 +20,8 @@ UNDECIDED = "undecided"
 FOLDER_VARIABLE = "BERT_LIGHTNING_RUN_FOLDER"  # where the process of a seed is told to write
 _JOB = "slurm_job"
 _SEED = re.compile(r"seed_\d+")
+_LOCK = ".lock"
+_held: dict[Path, IO[str]] = {}  # closing the file would give the lock away
 
 
 def run_numbers(root: Path) -> list[int]:
@@ -43,6 +49,44 @@ def new_run_folder(root: Path) -> Path:
             return _made(folder, exist_ok=False)
         except FileExistsError:
             continue
+
+
+def hold_run(folder: Path) -> Path:
+    """Keep all other processes from training in the folder of a run, and return the folder.
+
+    The system gives the lock away when this process ends, however it does; its workers never hold
+    it. Where a file system knows no locks, nothing is kept away.
+
+    Raises:
+        ConfigError: Another process trains there.
+    """
+    path = (folder / _LOCK).absolute()
+    if path in _held:
+        return folder
+    file = path.open("a+", encoding="utf-8")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        holder = file.read() or "another process"
+        file.close()
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            return folder
+        raise ConfigError(
+            f"ckpt_path: expected a run that has ended – found {folder} in use by {holder}\n"
+            "wait for its end, or stop it: SIGTERM saves within a step"
+        ) from error
+    file.truncate(0)
+    file.write(f"process {os.getpid()} of {platform.node()}")
+    file.flush()
+    _held[path] = file
+    return folder
+
+
+def release_runs() -> None:
+    """Let other processes train in the folders that this one has held."""
+    while _held:
+        _held.popitem()[1].close()
 
 
 def _made(folder: Path, exist_ok: bool) -> Path:
@@ -98,7 +142,8 @@ def _from_here(folder: Path) -> Path:
 
 def discard_if_empty(run: str | None) -> None:
     """Remove the folder of a run that ended before it wrote anything."""
-    if run and Path(run).is_dir() and not any(Path(run).iterdir()):
+    if run and Path(run).is_dir() and {file.name for file in Path(run).iterdir()} <= {_LOCK}:
+        (Path(run) / _LOCK).unlink(missing_ok=True)
         Path(run).rmdir()
         runs = Path(run).parent
         if runs.name == RUNS and not any(runs.iterdir()):

@@ -159,6 +159,26 @@ def trained_folder(tmp_path_factory, tiny_bert_folder):
 
 
 @pytest.fixture
+def holder():
+    """Return what starts a process that trains, as far as others can see, in a run's folder."""
+    words = "import sys, time, pathlib; from bert_lightning.runs import hold_run;"
+    words += "hold_run(pathlib.Path(sys.argv[1])); print('held', flush=True); time.sleep(300)"
+    started = []
+
+    def hold(folder):
+        command = [sys.executable, "-c", words, str(folder)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert started[-1].stdout.readline() == "held\n"
+        return started[-1]
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
 def saved_states(monkeypatch, tmp_path):
     """Keep a copy of each state that a run saves: a list of its step and its file."""
     from bert_lightning.callbacks.checkpoints import BestAndLast

@@ -3,7 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from bert_lightning.runs import discard_if_empty, new_run_folder, run_numbers, run_of_checkpoint
+from bert_lightning.errors import ConfigError
+from bert_lightning.runs import (
+    discard_if_empty,
+    hold_run,
+    new_run_folder,
+    release_runs,
+    run_numbers,
+    run_of_checkpoint,
+)
 
 
 def _runs(root, *names):
@@ -94,3 +102,17 @@ def test_an_empty_seed_leaves_the_folder_of_the_command(tmp_path):
     assert (tmp_path / "runs" / "4").is_dir()
     discard_if_empty(str(tmp_path / "runs" / "4"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_held_by_one_process_until_it_is_killed(tmp_path, holder):
+    other = holder(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        hold_run(tmp_path)
+    assert f"in use by process {other.pid} of " in str(error.value)
+    other.kill()
+    other.wait()
+    try:
+        assert hold_run(tmp_path) == tmp_path
+        assert hold_run(tmp_path) == tmp_path  # it may ask again
+    finally:
+        release_runs()

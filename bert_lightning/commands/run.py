@@ -45,7 +45,7 @@ from bert_lightning.console import Console
 from bert_lightning.data.labels import Trained
 from bert_lightning.data.texts import standard_input_to_file
 from bert_lightning.datamodule import THUCNewsDataModule
-from bert_lightning.decisions import decide_once
+from bert_lightning.decisions import decide_once, is_first_process
 from bert_lightning.devices import check_devices, runs_on_cpu, strategy_name
 from bert_lightning.errors import BertLightningError, ConfigError
 from bert_lightning.find_batch import FindBatchSettings, check_search
@@ -59,7 +59,7 @@ from bert_lightning.plugins import (
     trainer_settings_to_resume,
 )
 from bert_lightning.precision import MatmulSettings, check_precision
-from bert_lightning.runs import run_of_job
+from bert_lightning.runs import hold_run, run_of_checkpoint, run_of_job
 from bert_lightning.seeds import check_seeds, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
 
@@ -203,6 +203,9 @@ class NewsCLI(LightningCLI):
 
     def _found(self, name: str, root: Path, default: str) -> str:
         path = find_checkpoint(name, root, default)
+        goes_on = self.request.command == "fit" and path.name == LAST and is_first_process()
+        if goes_on and (run := run_of_checkpoint(path)):
+            hold_run(run)
         means_last = path.name == LAST and not Path(name).is_file()
         if not means_last or self.request.command not in TRAINING:
             return str(path)

@@ -568,3 +568,19 @@ def test_a_missing_split_is_told_before_a_run_folder_is_made(run_cli, trained):
     result = run_cli("test", "--ckpt_path", "runs/1", "--data.path", "news", cwd=trained)
     assert result.status == 1
     assert not (trained / "runs" / "2").exists()
+
+
+def test_a_run_that_trains_is_not_trained_by_another(trained, run_cli, holder):
+    last = trained / "runs" / "1" / "checkpoints" / "last.ckpt"
+    before = last.read_bytes()
+    other = holder(trained / "runs" / "1")
+    for name in ("last", "runs/1", last):
+        result = run_cli("fit", "--ckpt_path", name, "--trainer.max_epochs", "2", cwd=trained)
+        assert result.status == 1
+        assert f"found runs/1 in use by process {other.pid}" in result.err, name
+    assert last.read_bytes() == before
+    assert run_cli("test", "--ckpt_path", "best", cwd=trained).status == 0
+    other.kill()
+    other.wait()
+    words = ("fit", "--ckpt_path", "last", "--trainer.max_epochs", "2")
+    assert run_cli(*words, cwd=trained).status == 0
