@@ -307,10 +307,10 @@ class THUCNewsDataModule(LightningDataModule):
         Raises:
             ConfigError: With the number of rows.
         """
-        rows = self._rows.get(split)
-        if rows is not None and len(rows) < processes:
+        rows = self.splits.get(split)  # type: ignore[call-overload]
+        if rows is not None and rows < processes:
             raise ConfigError(
-                f"trainer.devices: expected at most {len(rows)}, as many as {split} has rows"
+                f"trainer.devices: expected at most {rows}, as many as {split} has rows"
                 f" – found {processes}"
             )
 

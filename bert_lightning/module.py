@@ -369,11 +369,13 @@ class BertClassifier(LightningModule):
             return
         self.results[stage] = result
         if not math.isfinite(result["loss"]):
+            is_fp16 = self.trainer.precision == "16-mixed"
             raise TrainingError(
                 f"{stage}/loss: expected a number – found {result['loss']} after"
                 f" {self.trainer.global_step} steps, so the weights are no longer usable\n"
-                "resume from an earlier checkpoint with a lower --model.learning_rate, or with"
-                " --trainer.precision bf16-mixed"
+                "begin again, or go on with an earlier checkpoint if there is one, with a lower"
+                " --model.learning_rate or longer --model.warmup_ratio"
+                + (", or with --trainer.precision bf16-mixed" if is_fp16 else "")
             )
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class NewsTrainer(Trainer):
             seeds: Train once for each of these seeds, in processes and folders of their own, and
                 sum up the scores. The command line does it; this method trains once.
         """
+        keeps_best = any(isinstance(c, BestAndLast) for c in self.callbacks)  # type: ignore[attr-defined]
+        if test_after_fit and keeps_best and self.limit_test_batches:
+            # before hours of training, and before more processes are there to say it again
+            processes = self.num_devices * self.num_nodes
+            cast(Any, datamodule).check_processes("test", processes)
         try:
             with self._told_in_words(datamodule, trains=True):
                 super().fit(model, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True)

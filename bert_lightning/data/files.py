@@ -71,9 +71,10 @@ def refusal_of(content: bytes) -> str | None:
     for magic, meaning in _MAGIC.items():
         if head.startswith(magic):
             return meaning
-    start = head.removeprefix(codecs.BOM_UTF8).lstrip()
-    if not start and len(content) <= _HEAD_BYTES:
+    start = head.removeprefix(codecs.BOM_UTF8)
+    if not start:
         return "an empty file"
+    start = start.lstrip()
     is_message = len(content) <= _HEAD_BYTES and len(start.splitlines()) < 3 and b"\t" not in start
     if start.lower().startswith((*_PAGES, *_MESSAGES) if is_message else _PAGES):
         return "a saved web page or error message: download the data again"

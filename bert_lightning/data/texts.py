@@ -105,7 +105,7 @@ def _records(items: Iterable[Item], source: str) -> tuple[list[Record], int]:
 
 def standard_input_to_file() -> str:
     """Write standard input to a file that is removed when the program ends; return its path."""
-    descriptor, name = tempfile.mkstemp(prefix="bert_lightning_", suffix=".txt")
+    descriptor, name = tempfile.mkstemp(prefix="bert_lightning_standard_input_", suffix=".txt")
     atexit.register(Path(name).unlink, missing_ok=True)
     with os.fdopen(descriptor, "wb") as stream:
         shutil.copyfileobj(sys.stdin.buffer, stream)

@@ -100,6 +100,7 @@ def test_a_class_file_in_gb18030_is_read(write):
         pytest.param('{"体育": 0,', "no list of a known form", id="cut object"),
         pytest.param('{"a": 1}\n{"b": 2}\n', "no list of a known form", id="other JSON lines"),
         pytest.param("", "an empty file", id="empty"),
+        pytest.param(" \n\n", "no list of a known form", id="blank lines"),
         pytest.param(b"\x00\x05\x16\x07", "AppleDouble", id="AppleDouble"),
     ],
 )

@@ -137,7 +137,6 @@ REFUSED = [
     pytest.param(b"\xef\xbb\xbf\n <html><head>", "a saved web page", id="HTML after BOM"),
     pytest.param(b"404: Not Found", "a saved web page or error message", id="404"),
     pytest.param(b"", "an empty file", id="empty"),
-    pytest.param(b"\n \n\t\r\n", "an empty file", id="blanks"),
     pytest.param(codecs.BOM_UTF8, "an empty file", id="BOM alone"),
     pytest.param("新片\t娱乐\n".encode("utf-16"), "UTF-16 text: save it as UTF-8", id="UTF-16"),
     pytest.param(codecs.BOM_UTF16_BE + "新".encode("utf-16-be"), "UTF-16", id="UTF-16 big-endian"),

@@ -27,6 +27,12 @@ def test_each_line_of_a_text_file_is_a_text_and_empty_ones_keep_their_place(writ
     assert all(record.label is None for record in read_texts(path, "auto", BY_NAME)[0])
 
 
+@pytest.mark.parametrize("lines", ["\n", " \r\n", "\ufeff\n", "\n" * 600])
+def test_a_file_of_only_blank_lines_has_an_empty_text_for_each(write, lines):
+    expected = [("", number) for number in range(1, lines.count("\n") + 1)]
+    assert _texts(write("a.txt", lines)) == expected
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.json"])
 def test_an_empty_file_is_refused_by_name(write, name):
     with pytest.raises(DataError, match=rf"{re.escape(name)}: expected text data – found an empty"):
@@ -143,6 +149,7 @@ def test_standard_input_is_kept_in_a_file(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO("甲\r\n\n乙".encode()))
     monkeypatch.setattr("sys.stdin", stream)
     path = Path(standard_input_to_file())
+    assert "standard_input" in path.name  # as faults are told by it
     assert _texts(path) == [("甲", 1), ("", 2), ("乙", 3)]
     path.unlink()
 

@@ -57,7 +57,7 @@ def test_the_encoding_that_the_user_names_is_taken(tree):
             id="third line",
         ),
         pytest.param(b"", Fault("news/体育/2.txt", 0, "a text", "an empty file"), id="empty"),
-        pytest.param(b" \r\n ", Fault("news/体育/2.txt", 0, "a text", "an empty file"), id="blank"),
+        pytest.param(b" \r\n ", Fault("news/体育/2.txt", 1, "a text", "blanks"), id="blank"),
         pytest.param(
             "\u3000".encode(), Fault("news/体育/2.txt", 1, "a text", "blanks"), id="U+3000"
         ),

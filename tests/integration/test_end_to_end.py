@@ -336,6 +336,20 @@ def test_predictions_do_not_depend_on_the_number_of_processes(run_cli, run_proce
     assert one.out == piped.out
 
 
+def test_a_test_with_fewer_rows_than_processes_is_refused_before_the_training(
+    run_process, quick, news_folder, tmp_path
+):
+    rows = (news_folder / "test.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (news_folder / "test.txt").write_text(rows[0], encoding="utf-8")
+    words = ("fit", *quick, "--config", "ddp.yaml", "--trainer.devices", "2")
+    status, out, err = run_process(*words)
+    assert status == 1
+    assert err == "error: trainer.devices: expected at most 1, as many as test has rows – found 2\n"
+    assert "epoch 1/1" not in out
+    assert not (tmp_path / "runs").exists()
+    assert run_process(*words, "--test_after_fit", "false").status == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp.yaml", "ddp_static.yaml"])
 @pytest.mark.parametrize("precision", ["fp32.yaml", "amp.yaml", "bf16.yaml"])
