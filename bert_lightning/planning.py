@@ -298,13 +298,16 @@ def _conflicts(c: Circumstances, facts: Facts) -> list[str]:
     ]
 
 
-def later_refusals(trainer: Any, data: Any, processes: int) -> list[str]:
+def later_refusals(trainer: Any, data: Any, c: Circumstances) -> list[str]:
     """Return why fit would stop when it has its batches, before the first step."""
-    problems = []
-    try:
-        data.check_processes("val", processes)
-    except BertLightningError as error:
-        problems.append(str(error))
+    problems, processes = [], c.processes
+    keeps_best = c.config.trainer.enable_checkpointing is not False
+    is_tested = c.config.test_after_fit and keeps_best and trainer.limit_test_batches
+    for split in ("val", "test") if is_tested else ("val",):
+        try:
+            data.check_processes(split, processes)
+        except BertLightningError as error:
+            problems.append(str(error))
     batches = data.training_batches(processes)
     limit, interval = trainer.limit_train_batches, trainer.val_check_interval
     if isinstance(limit, float) and limit > 0 and int(limit * batches) == 0:

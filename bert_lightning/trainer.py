@@ -123,7 +123,7 @@ class NewsTrainer(Trainer):
             data.setup("fit")
         except BertLightningError as error:
             raise ConfigError("\n".join([*c.refusals, str(error)])) from error
-        c.refusals += later_refusals(self, data, c.processes)
+        c.refusals += later_refusals(self, data, c)
         plan = make_plan(self, classifier, data, c)
         try:
             plan.lines["execution"] = choose_execution(classifier.execution, self, classifier).line

@@ -347,7 +347,11 @@ def test_a_test_with_fewer_rows_than_processes_is_refused_before_the_training(
     assert err == "error: trainer.devices: expected at most 1, as many as test has rows – found 2\n"
     assert "epoch 1/1" not in out
     assert not (tmp_path / "runs").exists()
-    assert run_process(*words, "--test_after_fit", "false").status == 0
+    planned = run_process("plan", *words[1:])
+    assert planned.status == 1
+    assert "expected at most 1, as many as test has rows – found 2" in planned.out + planned.err
+    for command in ("plan", "fit"):
+        assert run_process(command, *words[1:], "--test_after_fit", "false").status == 0
 
 
 @pytest.mark.slow
