@@ -226,7 +226,13 @@ def _explain_object(key: str, reason: str) -> str | None:
     if inner:
         return _explain_value(f"{key}.init_args.{inner.group(1)}", inner.group(2))
     if unknown:
-        near = nearest_key(unknown.group(1), _arguments_of(class_path))
+        arguments = _arguments_of(class_path)
+        if not arguments:
+            return (
+                f"{key}: expected the name of a class before {unknown.group(1)} – found"
+                f" {name}, which takes no argument\nname it first: --{key}+=CLASS"
+            )
+        near = nearest_key(unknown.group(1), arguments)
         return (
             f"{key}.init_args.{unknown.group(1)}: expected an argument of {name} – there is no"
             f" such argument\ndid you mean {near}?"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 
 from bert_lightning.errors import ConfigError
 from bert_lightning.metrics import LOGGED_NAMES
@@ -87,7 +87,12 @@ def _monitor_problems(callback: Any) -> list[str]:
 
 
 def _average_problems(callback: Any) -> list[str]:
-    """Find an average on a device that is not there, which would come up as torch's failure."""
+    """Find an average that cannot be kept, or on a device that is not there."""
+    if isinstance(callback, StochasticWeightAveraging):
+        return [
+            "trainer.callbacks: expected an average that leaves the learning rate to model.schedule"
+            " – found StochasticWeightAveraging, which brings its own\ntake EMAWeightAveraging"
+        ]
     device = callback._device if isinstance(callback, WeightAveraging) else None
     if device is None or str(device).startswith("cpu") or torch.accelerator.is_available():
         return []

@@ -235,6 +235,24 @@ def test_a_monitored_name_that_is_never_logged_is_refused(run_cli, quick, tmp_pa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("key", ["callbacks.patience", "plugins.precision"])
+def test_an_argument_before_its_class_is_refused_in_words(run_cli, quick, tmp_path, key):
+    result = run_cli("fit", *quick, f"--trainer.{key}", "2")
+    assert result.status == 1
+    group, argument = key.split(".")
+    assert f"trainer.{group}: expected the name of a class before {argument}" in result.err
+    assert f"--trainer.{group}+=CLASS" in result.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_average_with_a_schedule_of_its_own_is_refused(run_cli, quick, tmp_path):
+    words = ("--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs", "0.1")
+    result = run_cli("fit", *quick, *words)
+    assert result.status == 1
+    assert "found StochasticWeightAveraging, which brings its own\ntake EMA" in result.err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_epoch_shorter_than_the_logging_interval_is_logged(run_cli, quick, tmp_path):
     assert run_cli("fit", *quick).status == 0
     assert any(row["train/loss"] for row in metrics(tmp_path, 1))
