@@ -343,7 +343,8 @@ class Assembly:
         lines = model_lines(self.model, request.checkpoint)
         if request.command == "predict":
             typed = request.typed.get("data.predict_path", self.datamodule.predict_path)
-            return {**lines, "data": "standard input" if typed == "-" else str(typed)}
+            data = "standard input" if typed == "-" else str(typed)
+            return {**lines, "data": data, "precision": precision}
         lines |= data_lines(self.datamodule)
         if request.is_training:
             if request.checkpoint:

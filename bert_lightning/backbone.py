@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 BUILTIN = "builtin"
 ARTICLE_MODEL = "bert-base-chinese"
+RANDOM = " (random weights)"  # at the end of a name
 PRETRAINED_LEARNING_RATE = 2e-5
 _NEW_HEAD = "classifier head is new: the stored one is of other classes"
 
@@ -109,7 +110,7 @@ def _local_article_model() -> Path | None:
 
 def _mini_backbone(reason: str | None) -> Backbone:
     return Backbone(
-        name="built-in mini BERT (random weights)",
+        name=f"built-in mini BERT{RANDOM}",
         reason=reason,
         config=mini_config(),
         tokenizer=mini_tokenizer(),

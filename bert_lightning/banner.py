@@ -9,6 +9,7 @@ from typing import Any
 from lightning.pytorch.callbacks import WeightAveraging
 
 from bert_lightning.amp import scaler_state
+from bert_lightning.backbone import RANDOM
 from bert_lightning.checkpoint import read_checkpoint
 
 
@@ -21,8 +22,10 @@ def model_lines(model: Any, checkpoint: Path | None) -> dict[str, str]:
     """
     backbone = model.backbone
     weights = sum(parameter.numel() for parameter in model.network.parameters())
+    # the weights of a checkpoint are trained, whatever they began as
+    name = backbone.name.removesuffix(RANDOM) if checkpoint else backbone.name
     lines = {
-        "model": f"{backbone.name}, {weights / 1e6:.1f} M weights"
+        "model": f"{name}, {weights / 1e6:.1f} M weights"
         + (f" – auto: {backbone.reason}" if backbone.reason else ""),
     }
     if model.backbone_note:

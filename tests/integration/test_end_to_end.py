@@ -350,6 +350,7 @@ def test_predictions_do_not_depend_on_the_number_of_processes(run_cli, run_proce
         *words, "-", "--trainer.devices", "2", cwd=trained, stdin="\n".join(lines) + "\n"
     )
     assert (one.status, piped.status) == (0, 0)
+    assert "\nprecision 32-true\n" in one.err
     assert len(one.out.splitlines()) == 33
     assert one.out == piped.out
 
