@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from bert_lightning.benchmark import case_runs
@@ -144,7 +145,12 @@ def test_however_it_ends_nothing_runs_on_and_nothing_is_lost(number, status, pla
     process = subprocess.Popen(
         [sys.executable, "-c", WITH_FAKE, *line],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(REPO)},
+        # results of another number of threads would be refused below
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPO),
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+        },
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -89,7 +89,7 @@ def test_a_pair_runs_or_is_refused_as_the_table_says(
 
 def test_the_table_has_every_strategy_file(request):
     configs = request.config.rootpath / "configs"
-    others = {"base", "debug", "layerwise", "lowmem", *PRECISIONS}
+    others = {"base", "benchmark", "debug", "layerwise", "lowmem", *PRECISIONS}
     named = {file.stem for file in configs.glob("*.yaml")} - others
     assert named == set(STRATEGIES) - {"single"} == set(TABLE) - {"single"}
 
