@@ -190,7 +190,7 @@ def test_each_seed_is_a_run_of_its_own_and_all_are_summed_up(
     status, out, err = run_process("fit", "--config", "own.yaml", *quick, env=stale)
     assert status == 0, err
     run = tmp_path / "runs" / "1"
-    assert {file.name for file in run.iterdir()} == {"seed_3", "seed_7", "seeds.json"}
+    assert {file.name for file in run.iterdir()} == {".lock", "seed_3", "seed_7", "seeds.json"}
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["1"]
     assert not (tmp_path / "elsewhere").exists()
     reports = {}
@@ -331,7 +331,7 @@ def test_seeds_run_on_two_processes_each(run_process, quick, tmp_path):
     status, out, err = run_process("fit", *quick, *words)
     assert status == 0, err
     run = tmp_path / "runs" / "1"
-    assert {file.name for file in run.iterdir()} == {"seed_1", "seed_2", "seeds.json"}
+    assert {file.name for file in run.iterdir()} == {".lock", "seed_1", "seed_2", "seeds.json"}
     for seed in (1, 2):
         report = json.loads((run / f"seed_{seed}" / "report" / "report.json").read_text("utf-8"))
         assert report["devices"] == 2
