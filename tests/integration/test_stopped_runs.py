@@ -219,6 +219,7 @@ def test_sigusr1_saves_and_goes_on_and_ctrl_c_ends_with_130(start, long_run, tmp
     assert "Traceback" not in out
 
 
+@pytest.mark.slow
 def test_under_slurm_a_job_is_requeued_and_goes_on_by_the_same_command(start, long_run, tmp_path):
     scontrol = tmp_path / "bin" / "scontrol"
     scontrol.parent.mkdir()
@@ -243,7 +244,7 @@ def test_under_slurm_a_job_is_requeued_and_goes_on_by_the_same_command(start, lo
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(DEATHS // 2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_process_that_dies_ends_the_whole_run(start, long_run, tmp_path, victim, times):
     seconds = []
     for _ in range(times):
@@ -275,6 +276,7 @@ def test_an_error_of_one_process_ends_the_whole_run_and_is_on_the_screen(start, 
     wait_for_the_end_of_all(process)
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_ends_the_whole_run_within_the_timeout(start, long_run):
     strategy = "{class_path: DDPStrategy, init_args: {timeout: '0:00:10'}}"
     words = ("--trainer.devices", "2", "--trainer.strategy", strategy)
