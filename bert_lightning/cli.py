@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -45,16 +46,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return _run(given)
     except BertLightningError as error:
         return _refuse(str(error))
-    except BrokenPipeError:  # by `| head`, which has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it ends
-        return 128 + _SIGPIPE
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _refuse(_no_room(given))
-        if error.filename is None:
-            raise
-        place = os.fsdecode(error.filename)
-        return _refuse(f"{place}: expected to read or write here – found {error.strerror}")
+        return _end_by(error, given)
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
         if not is_about_settings(error):
             raise
@@ -69,6 +62,26 @@ def main(args: Sequence[str] | None = None) -> int:
         discard_if_empty(decided("RUN"))
         forget_decisions()
         release_runs()
+
+
+def _end_by(error: OSError, given: list[str]) -> int:
+    """Say what the system has refused; raise again what a user cannot act on."""
+    if isinstance(error, BrokenPipeError) and _is_output_closed():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it ends
+        return 128 + _SIGPIPE
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _refuse(_no_room(given))
+    if error.filename is None:
+        raise error
+    place = os.fsdecode(error.filename)
+    return _refuse(f"{place}: expected to read or write here – found {error.strerror}")
+
+
+def _is_output_closed() -> bool:
+    """Tell whether nobody reads standard output any more: `| head` has read enough."""
+    output = select.poll()
+    output.register(1, 0)
+    return bool(output.poll(0))
 
 
 def _run(given: list[str]) -> int:

@@ -8,10 +8,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 
 from bert_lightning.errors import ConfigError
 from bert_lightning.metrics import LOGGED_NAMES
+
+_FOREIGN = {
+    StochasticWeightAveraging: ("brings its own", "EMAWeightAveraging"),
+    LearningRateFinder: ("brings its own", "model.learning_rate auto, or runs with a few rates"),
+    GradientAccumulationScheduler: (
+        "changes the number of steps that it counts",
+        "trainer.accumulate_grad_batches",
+    ),
+    BackboneFinetuning: ("changes it as layers thaw", "model.frozen_layers or model.layer_decay"),
+}
 
 
 def check_settings(
@@ -53,6 +69,7 @@ def check_settings(
         )
     if is_fit:
         problems += [line for callback in callbacks for line in _monitor_problems(callback)]
+        problems += [line for callback in callbacks for line in _foreign_problems(callback)]
         problems += [line for callback in callbacks for line in _average_problems(callback)]
     if is_fit and trainer.max_epochs in (None, -1) and trainer.max_steps == -1:
         problems.append(
@@ -86,13 +103,18 @@ def _monitor_problems(callback: Any) -> list[str]:
     ]
 
 
+def _foreign_problems(callback: Any) -> list[str]:
+    """Find a callback of Lightning that works on a schedule or a backbone of another kind."""
+    return [
+        f"trainer.callbacks: expected callbacks that leave the learning rate to model.schedule –"
+        f" found {kind.__name__}, which {reason}\ntake {instead}"
+        for kind, (reason, instead) in _FOREIGN.items()
+        if isinstance(callback, kind)
+    ]
+
+
 def _average_problems(callback: Any) -> list[str]:
-    """Find an average that cannot be kept, or on a device that is not there."""
-    if isinstance(callback, StochasticWeightAveraging):
-        return [
-            "trainer.callbacks: expected an average that leaves the learning rate to model.schedule"
-            " – found StochasticWeightAveraging, which brings its own\ntake EMAWeightAveraging"
-        ]
+    """Find an average on a device that is not there, which would come up as torch's failure."""
     device = callback._device if isinstance(callback, WeightAveraging) else None
     if device is None or str(device).startswith("cpu") or torch.accelerator.is_available():
         return []

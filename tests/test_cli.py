@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_lightning import __version__
+from bert_lightning import __version__, cli
 from bert_lightning.arguments import BENCHMARK, COMMANDS, INSPECT
 from bert_lightning.trainer import NewsTrainer
 
@@ -95,3 +95,13 @@ def test_predict_ends_quietly_where_nobody_reads_on(trained_folder):
     os.close(writer)
     assert done.returncode == 141, done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+def test_a_broken_pipe_elsewhere_is_no_quiet_end(monkeypatch):
+    def run(_):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(cli, "_is_output_closed", lambda: False)
+    with pytest.raises(BrokenPipeError):
+        cli.main(["plan"])

@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_lightning.benchmark.cases import Case
 from bert_lightning.errors import ConfigError
+from bert_lightning.spreadsheets import as_cell
 
 Result = dict[str, Any]
 FILE = "benchmark.json"
@@ -107,5 +108,8 @@ def as_csv(results: Sequence[Result]) -> str:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(names), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(results)
+    writer.writerows(
+        {name: as_cell(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in results
+    )
     return stream.getvalue()

@@ -78,6 +78,8 @@ def as_markdown(results: list[Result]) -> str:
             ", ".join(f"{name} {value}" for name, value in environment.items()),
             "",
         ]
+        if environment["device"] == "cpu":
+            lines += ["Nothing is fp16 here: a CPU runs the peers' mixed precision in float32.", ""]
         own = [result for result in results if result["environment"] == environment]
         for group in GROUPS:
             lines += _table(group, {r["cell"]: r for r in own if r["group"] == group.name})

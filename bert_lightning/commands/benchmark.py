@@ -166,7 +166,9 @@ class _Benchmark:
             "benchmark.html": as_page(lines, rows, judged),
         }
         for name, text in texts.items():
-            with replacing(self.results.folder / name, encoding="utf-8") as stream:
+            # a byte order mark, without which Excel takes Chinese for Latin
+            encoding = "utf-8-sig" if name.endswith(".csv") else "utf-8"
+            with replacing(self.results.folder / name, encoding=encoding) as stream:
                 stream.write(text)
         write_picture(self.results.folder / "benchmark.png", lines["device"], rows)
         return rows

@@ -209,12 +209,12 @@ class NewsCLI(LightningCLI):
         means_last = path.name == LAST and not Path(name).is_file()
         if not means_last or self.request.command not in TRAINING:
             return str(path)
-        intact, note = stand_in(path)
+        if self.request.command == "plan":  # writes nothing
+            path, note = stand_in(path)
+        else:
+            note = replace_damaged(path)
         if note:
             self.request.console.say(f"{'resume':<9} {note}")
-        if self.request.command == "plan":  # writes nothing
-            return str(intact)
-        replace_damaged(path)
         return str(path)
 
     def _requeued_run(self, root: Path) -> Path | None:

@@ -70,7 +70,7 @@ def test_all_forms_are_written_and_claims_are_judged(place, run_cli):
     stored = _stored(place)
     assert [claim["verdict"] for claim in stored["claims"]] == ["holds", "fails"]
     assert [row["epoch_seconds"] for row in stored["results"]] == [20.0, 10.0]
-    rows = list(csv.DictReader((place / "benchmark" / "benchmark.csv").open(encoding="utf-8")))
+    rows = list(csv.DictReader((place / "benchmark" / "benchmark.csv").open(encoding="utf-8-sig")))
     assert [row["variant"] for row in rows] == ["fp32", "bf16-mixed"]
     assert "2 to run" in out
 

@@ -245,11 +245,23 @@ def test_an_argument_before_its_class_is_refused_in_words(run_cli, quick, tmp_pa
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_average_with_a_schedule_of_its_own_is_refused(run_cli, quick, tmp_path):
-    words = ("--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs", "0.1")
-    result = run_cli("fit", *quick, *words)
+@pytest.mark.parametrize(
+    ("name", "arguments", "instead"),
+    [
+        ("StochasticWeightAveraging", ("swa_lrs", "0.1"), "EMAWeightAveraging"),
+        ("LearningRateFinder", (), "model.learning_rate"),
+        ("GradientAccumulationScheduler", ("scheduling", "{0: 2}"), "trainer.accumulate_grad"),
+        ("BackboneFinetuning", (), "model.frozen_layers"),
+    ],
+)
+def test_a_callback_with_a_schedule_of_its_own_is_refused(
+    run_cli, quick, tmp_path, name, arguments, instead
+):
+    own = [f"--trainer.callbacks.{word}" for word in arguments[:1]] + list(arguments[1:])
+    result = run_cli("fit", *quick, f"--trainer.callbacks+={name}", *own)
     assert result.status == 1
-    assert "found StochasticWeightAveraging, which brings its own\ntake EMA" in result.err
+    assert f"found {name}, which " in result.err
+    assert f"\ntake {instead}" in result.err
     assert not (tmp_path / "runs").exists()
 
 
