@@ -37,7 +37,7 @@ class Extent:
     warmup: int = 150
     steps: int = 400
     seconds: float = 15.0
-    repeats: int = 3
+    repeats: int = 5
 
 
 @dataclass
@@ -181,7 +181,7 @@ class StepTimer(Callback):
         warmup: int = 150,
         steps: int = 400,
         seconds: float = 15.0,
-        repeats: int = 3,
+        repeats: int = 5,
     ) -> None:
         extent = Extent(warmup, steps, seconds, repeats)
         self.watch = Stopwatch(extent, started, Path(output))
