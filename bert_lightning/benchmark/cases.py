@@ -179,9 +179,8 @@ def all_cases(
     Args:
         settings: Of the benchmark.
         batch_size: Rows of a batch where it is the same for all.
-        on_cpu: Whether there is no CUDA device; nothing is looked for by its memory then.
-        has_bf16: Whether a CPU computes bf16; where it does not, mixed precision would be float32
-            a second time.
+        on_cpu: Whether there is no CUDA device; what would be another case there is left out.
+        has_bf16: Whether a CPU computes bf16.
     """
     wanted: Mapping[str, Mapping[str, Sequence[str]]]
     wanted = settings.cpu_cases if on_cpu else settings.cases
@@ -197,10 +196,35 @@ def all_cases(
         for variant in settings.accuracy
     ]
     return [
-        case
-        for case in dict.fromkeys(cases)
-        if not on_cpu or (case.batch and (has_bf16 or "mixed" not in case.variant))
+        case for case in dict.fromkeys(cases) if not (on_cpu and _lack_of_cpu(case, has_bf16))
     ]
+
+
+def _lack_of_cpu(case: Case, has_bf16: bool) -> str:
+    """Say why a case cannot be measured without a CUDA device, or nothing."""
+    precision = case.variant.split()[0]
+    if not case.batch:
+        return "a largest batch needs a CUDA device"
+    if precision == "bf16-mixed" and not has_bf16:
+        return "this CPU does not compute bf16"
+    if precision in ("tf32", "16-mixed"):
+        return f"{precision} needs a CUDA device"
+    return ""
+
+
+def absence(case: Case, cases: Sequence[Case], on_cpu: bool, has_bf16: bool) -> str:
+    """Say why a case has no result.
+
+    Args:
+        case: One that a claim needs.
+        cases: All that are to be measured.
+        on_cpu: Whether there is no CUDA device.
+        has_bf16: Whether a CPU computes bf16.
+    """
+    if case in cases:
+        return "not measured yet"
+    lack = _lack_of_cpu(case, has_bf16) if on_cpu else ""
+    return lack or f"not among {'cpu_cases' if on_cpu else 'the cases'}"
 
 
 def fit_command(case: Case, subject: Subject, folder: Path, now: float) -> list[str]:
