@@ -48,7 +48,8 @@ class BenchmarkSettings:
         accuracy: Variants that are trained to the end with each of ``accuracy_seeds``.
         accuracy_seeds: Seeds of these runs; none means that accuracy is not measured.
         memory_gib: GiB that a case may take, as if the GPU were smaller; null is the whole card.
-        warmup: Steps before the measured ones; they are over after ``seconds``, too.
+        warmup: Steps before the measured ones, counted anew where a shape of batch comes up for the
+            first or second time, as its graph is made then; over after ``seconds``, too.
         steps: Steps of a window; the median of up to three windows counts.
         seconds: Most seconds of a window.
         full: Measure one whole epoch instead of windows.
@@ -195,9 +196,7 @@ def all_cases(
         for seed in settings.accuracy_seeds
         for variant in settings.accuracy
     ]
-    return [
-        case for case in dict.fromkeys(cases) if not (on_cpu and _lack_of_cpu(case, has_bf16))
-    ]
+    return [case for case in dict.fromkeys(cases) if not (on_cpu and _lack_of_cpu(case, has_bf16))]
 
 
 def _lack_of_cpu(case: Case, has_bf16: bool) -> str:
