@@ -5,9 +5,10 @@ Names stand beside their points where they have room, so that a plot can be read
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from bert_lightning.inspection.plots import WIDTH, Axis
@@ -17,8 +18,9 @@ Result = dict[str, Any]
 COLOURS = ("#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8c8c8c")
 DASHES = {"bucketed": "", "random": "1 4", "padded": "6 3"}
 HATCHES = {"bucketed": "", "random": "..", "padded": "//"}
-LETTER, LINE = 6.4, 12.0  # units of the plot that a letter and a line of text take
-SIDE = 8.0  # from a point to its name
+LETTER, LINE = 6.8, 12.0  # units of the plot that a letter and a line of text take
+SIDE = 9.0  # from a point to its name
+STRIDE = 6.0  # between points of a line that names keep clear of
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
@@ -60,6 +62,16 @@ def key(colours: Mapping[str, str], lengths: Sequence[str]) -> str:
         f'<span class=key><svg class=swatch viewBox="0 0 12 12">{drawn}</svg>{escape(name)}</span>'
         for name, drawn in shown
     )
+
+
+def along(places: Sequence[tuple[float, float]]) -> list[tuple[float, float, str]]:
+    """Return points without a name on the line through some places, so that no name covers it."""
+    points = []
+    for (a, b), (c, d) in pairwise(places):
+        count = 1 + int(math.hypot(c - a, d - b) / STRIDE)
+        parts = [i / count for i in range(1, count)]
+        points += [(a + (c - a) * part, b + (d - b) * part, "") for part in parts]
+    return points
 
 
 def names_beside(points: Sequence[tuple[float, float, str]], x: Axis) -> list[str]:

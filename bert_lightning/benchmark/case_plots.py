@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_lightning.benchmark.case_marks import (
     DASHES,
+    along,
     colours_of,
     key,
     mark,
@@ -113,6 +114,7 @@ def batch_plot(results: Sequence[Result]) -> str:
         joined = " ".join(f"{a},{b}" for a, b, _ in places)
         parts.append(f'<polyline points="{joined}" {style}/>')
         parts += [mark(lengths, a, b, colours[variant], name) for a, b, name in places]
+        points += along([(a, b) for a, b, _ in places])
         points += [(a, b, "") for a, b, _ in places[:-1]]
         points.append((*places[-1][:2], variant))
     return svg("Samples a second over the batch", [*parts, *names_beside(points, x)], HEIGHT)

@@ -3,7 +3,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bert_lightning.benchmark.case_marks import DASHES, HATCHES, colours_of, key, mark, names_beside
+from bert_lightning.benchmark.case_marks import (
+    DASHES,
+    HATCHES,
+    along,
+    colours_of,
+    key,
+    mark,
+    names_beside,
+)
 from bert_lightning.benchmark.cases import LENGTHS
 from bert_lightning.inspection.plots import WIDTH, axes
 
@@ -54,3 +62,10 @@ def test_a_name_that_would_cover_another_is_left_out():
     places = [float(y) for y in re.findall(r' y="([\d.]+)"', "".join(names_beside(crowd, X)))]
     assert all(abs(one - other) >= 12 for one in places for other in places if one != other)
     assert len(set(places)) == len(places)
+
+
+def test_a_name_keeps_clear_of_a_line():
+    line = along([(100, 50), (300, 50)])
+    for others, base in (([], 54), (line, 42)):
+        (name,) = names_beside([*others, (200, 50, "fp32")], X)
+        assert f' y="{base}"' in name
