@@ -7,10 +7,10 @@ from typing import Any
 
 from bert_lightning.benchmark.case_plots import (
     STYLE,
-    accuracy_plot,
+    accuracy_strips,
+    batch_key,
     batch_plot,
     epoch_bars,
-    lengths_key,
     memory_bars,
 )
 from bert_lightning.benchmark.case_tables import accuracy_table, speed_table
@@ -33,8 +33,8 @@ def as_page(
         *(_judgement(judgement) for judgement in judgements),
         _figure("Seconds an epoch", epoch_bars(results)),
         _figure("Peak memory", memory_bars(results)),
-        _figure("Samples a second over the batch", batch_plot(results), lengths_key(results)),
-        _figure("Accuracy of each seed; the line is their mean", accuracy_plot(results)),
+        _figure("Samples a second over the batch", batch_plot(results), batch_key(results)),
+        _figure("Accuracy of each seed; the stroke is their mean", accuracy_strips(results)),
         *(html_table(table) for table in tables if table.rows),
     ]
     return html_page(title, body, STYLE)

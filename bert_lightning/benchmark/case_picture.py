@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_lightning.benchmark.case_marks import HATCHES, colours_of
+
 Result = dict[str, Any]
-COLOURS = {"bucketed": "#2f6fb3", "random": "#8a6fb3", "padded": "#c2571a"}
 
 
 def write_picture(path: Path, title: str, results: Sequence[Result]) -> None:
@@ -27,11 +28,14 @@ def write_picture(path: Path, title: str, results: Sequence[Result]) -> None:
     if any(row["allocated_gib"] for row in rows):
         measures.append(("allocated_gib", "peak GiB"))
     figure = Figure(figsize=(4 + 4 * len(measures), 1.2 + 0.32 * len(rows)), layout="constrained")
+    colours = colours_of(results)
     names = [f"{row['variant']}, {row['lengths']}, {row['batch_size']}" for row in rows]
     for number, (key, head) in enumerate(measures):
         axes = figure.add_subplot(1, len(measures), number + 1)
         values = [row[key] or 0.0 for row in rows]
-        bars = axes.barh(range(len(rows)), values, color=[COLOURS[r["lengths"]] for r in rows])
+        bars = axes.barh(range(len(rows)), values, color=[colours[row["variant"]] for row in rows])
+        for bar, row in zip(bars, rows, strict=True):
+            bar.set(hatch=HATCHES[row["lengths"]], edgecolor="white")
         axes.bar_label(bars, fmt="{:,.0f}" if key == "samples_per_second" else "{:.2f}", padding=3)
         axes.set_yticks(range(len(rows)), names if not number else [""] * len(rows))
         axes.set_title(head, fontsize=10)

@@ -1,32 +1,46 @@
-"""Results → plots of the page: bars as HTML, which finds room for any name, points as SVG."""
+"""Results → plots of the page: bars and strips as HTML, which finds room for any name; SVG else."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from bert_lightning.benchmark.case_marks import (
+    DASHES,
+    colours_of,
+    key,
+    mark,
+    names_beside,
+    text,
+)
 from bert_lightning.benchmark.case_tables import seeds_of
-from bert_lightning.inspection.plots import HEIGHT, Axis, axes, svg, ticks
+from bert_lightning.inspection.plots import WIDTH, Axis, axes, svg, ticks
 
 Result = dict[str, Any]
+HEIGHT = 300.0  # of the plot over the batch
 MEMORY_PARTS = {
     "weights_gib": "weights",
     "optimizer_gib": "gradients and optimizer",
     "activations_gib": "activations and the rest",
 }
-LINES = {"bucketed": 1, "random": 3, "padded": 2}  # style of each
 STYLE = """
 .stack { width: 100%; } .stack td:first-child { width: 34%; } .stack td:last-child { width: 90px;
   white-space: nowrap; text-align: right; } .stack div { display: flex; height: 14px; }
 .stack i { display: block; height: 14px; }
-:root { --three: #6b8f3a; --four: #8a6fb3; }
-.b1 { background: var(--one); } .b2 { background: var(--two); } .b3 { background: var(--three); }
-.k1 { color: var(--one); } .k2 { color: var(--two); } .k3 { color: var(--three); }
-.dot1 { fill: var(--one); } .dot2 { fill: var(--two); } .dot3 { fill: var(--three); }
-.line3 { stroke: var(--three); } .mean { stroke: var(--text); stroke-width: 2; }
+:root { --three: #6b8f3a; --part1: #37474f; --part2: #78909c; --part3: #b7c4ca; }
+@media (prefers-color-scheme: dark) { :root { --part1: #dfe7ea; --part2: #90a4ae;
+  --part3: #4b606b; } }
+.key { white-space: nowrap; margin-right: 12px; } .swatch { display: inline-block; width: 12px;
+  margin-right: 4px; } .name { paint-order: stroke; stroke: var(--back); stroke-width: 3px; }
+.stack .strip { position: relative; margin: 4px 8px; background: var(--panel); }
+.strip i, .strip b { position: absolute; } .strip i { width: 10px; height: 10px; top: 2px;
+  margin-left: -5px; border-radius: 50%; opacity: .8; }
+.strip b { width: 2px; height: 14px; margin-left: -1px; background: var(--text); }
+.ends { display: flex; justify-content: space-between; }
+.wide table { font-size: .88em; }
 .verdict { font-weight: 600; } .holds { color: var(--three); } .fails { color: var(--fault); }
 .open { color: var(--two); }
 """
@@ -39,37 +53,44 @@ def label_of(row: Result) -> str:
 
 def epoch_bars(results: Sequence[Result]) -> str:
     """Return a bar for the seconds of an epoch of each case."""
-    rows = [(label_of(row), [row["epoch_seconds"]]) for row in _timed(results)]
+    colours = colours_of(results)
+    rows = [
+        (label_of(row), [(row["epoch_seconds"], colours[row["variant"]])])
+        for row in _timed(results)
+    ]
     return _bars(rows, "{:,.1f} s") if rows else ""
 
 
 def memory_bars(results: Sequence[Result]) -> str:
     """Return a bar for the peak memory of each case, in its parts; empty without a GPU."""
+    shades = {part: f"var(--part{number})" for number, part in enumerate(MEMORY_PARTS, 1)}
     rows = [
-        (label_of(row), [row[part] for part in MEMORY_PARTS])
+        (label_of(row), [(row[part], shade) for part, shade in shades.items()])
         for row in _timed(results)
         if row.get("activations_gib") is not None
     ]
     if not rows:
         return ""
-    key = ", ".join(
-        f"<span class=k{number}>{name}</span>"
-        for number, name in enumerate(MEMORY_PARTS.values(), 1)
-    )
-    return f"{_bars(rows, '{:.2f} GiB')}<p class=soft>{key}</p>"
+    names = key({name: shades[part] for part, name in MEMORY_PARTS.items()}, [])
+    return f"{_bars(rows, '{:.2f} GiB')}<p class=soft>from the left: {names}</p>"
 
 
-def _bars(rows: Sequence[tuple[str, Sequence[float]]], form: str) -> str:
-    most = max(sum(parts) for _, parts in rows) or 1
+def _bars(rows: Sequence[tuple[str, Sequence[tuple[float, str]]]], form: str) -> str:
+    """Return a table of bars, each of parts with their colours."""
+    totals = [sum(value for value, _ in parts) for _, parts in rows]
+    most = max(totals) or 1
     lines = []
-    for name, parts in rows:
+    for (name, parts), total in zip(rows, totals, strict=True):
         drawn = "".join(
-            f'<i class=b{number} style="width:{100 * part / most:.2f}%"></i>'
-            for number, part in enumerate(parts, 1)
+            f'<i style="width:{100 * value / most:.2f}%;background:{colour}"></i>'
+            for value, colour in parts
         )
-        total = form.format(sum(parts))
-        lines.append(f"<tr><td>{escape(name)}</td><td><div>{drawn}</div></td><td>{total}</td></tr>")
+        lines.append(_line(name, f"<div>{drawn}</div>", form.format(total)))
     return f"<table class=stack>{''.join(lines)}</table>"
+
+
+def _line(name: str, drawn: str, value: str) -> str:
+    return f"<tr><td>{escape(name)}</td><td>{drawn}</td><td>{value}</td></tr>"
 
 
 def _timed(results: Sequence[Result]) -> list[Result]:
@@ -83,31 +104,54 @@ def batch_plot(results: Sequence[Result]) -> str:
         return ""
     exponents = [math.log2(row["batch_size"]) for row in rows]
     low, high = math.floor(min(exponents)) - 0.5, math.ceil(max(exponents)) + 0.5
-    x, y = axes(high - low, max(row["samples_per_second"] for row in rows) * 1.08)
-    parts = _value_lines(x, y, 0.0, "{:,.0f}")
+    x, y = axes(high - low, max(row["samples_per_second"] for row in rows) * 1.08, HEIGHT)
+    parts = _frame(x, y, low, high)
+    colours = colours_of(results)
+    points = []
+    for (variant, lengths), places in _lines(rows, x, y, low).items():
+        style = f'stroke="{colours[variant]}" stroke-dasharray="{DASHES[lengths]}"'
+        joined = " ".join(f"{a},{b}" for a, b, _ in places)
+        parts.append(f'<polyline points="{joined}" {style}/>')
+        parts += [mark(lengths, a, b, colours[variant], name) for a, b, name in places]
+        points += [(a, b, "") for a, b, _ in places[:-1]]
+        points.append((*places[-1][:2], variant))
+    return svg("Samples a second over the batch", [*parts, *names_beside(points, x)], HEIGHT)
+
+
+def _lines(
+    rows: Sequence[Result], x: Axis, y: Axis, low: float
+) -> dict[tuple[str, str], list[tuple[float, float, str]]]:
+    """Return place and name of each point from left to right, by variant and lengths."""
+    lines: dict[tuple[str, str], list[tuple[float, float, str]]] = {}
+    for row in sorted(rows, key=lambda row: row["batch_size"]):
+        place = x.at(math.log2(row["batch_size"]) - low), y.at(row["samples_per_second"])
+        lines.setdefault((row["variant"], row["lengths"]), []).append((*place, label_of(row)))
+    return lines
+
+
+def _frame(x: Axis, y: Axis, low: float, high: float) -> list[str]:
+    parts = []
+    for value in ticks(y.most):
+        at = y.at(value)
+        parts.append(f'<line class="grid" x1="{x.start}" x2="{x.end}" y1="{at}" y2="{at}"/>')
+        parts.append(text(x.start - 6, at + 4, f"{value:,.0f}", "end"))
     parts += [
-        _text(x.at(power - low), y.start + 16, f"{2**power:,}", "middle")
+        text(x.at(power - low), y.start + 16, f"{2**power:,}", "middle")
         for power in range(math.ceil(low), math.floor(high) + 1)
     ]
-    parts.append(_text((x.start + x.end) / 2, HEIGHT - 6, "rows a batch", "middle"))
-    lines: dict[tuple[str, str], list[tuple[float, float, str]]] = {}
-    for row, exponent in zip(rows, exponents, strict=True):
-        place = (x.at(exponent - low), y.at(row["samples_per_second"]), label_of(row))
-        lines.setdefault((row["variant"], row["lengths"]), []).append(place)
-    for (_, lengths), places in lines.items():
-        kind = LINES[lengths]
-        points = " ".join(f"{a},{b}" for a, b, _ in sorted(places))
-        parts.append(f'<polyline class="line{kind}" points="{points}"/>')
-        parts += [
-            f'<circle class="dot{kind}" cx="{a}" cy="{b}" r="3.5"><title>{escape(name)}</title>'
-            "</circle>"
-            for a, b, name in places
-        ]
-    return svg("Samples a second over the batch", parts)
+    return [*parts, text((x.start + WIDTH) / 2, HEIGHT - 6, "rows a batch", "middle")]
 
 
-def accuracy_plot(results: Sequence[Result]) -> str:
-    """Return the accuracy of each seed, and the mean, by variant; empty without such runs."""
+def batch_key(results: Sequence[Result]) -> str:
+    """Return what colours and shapes of `batch_plot` stand for."""
+    rows = _timed(results)
+    shown = {row["variant"] for row in rows}
+    colours = {name: colour for name, colour in colours_of(results).items() if name in shown}
+    return key(colours, list(dict.fromkeys(row["lengths"] for row in rows)))
+
+
+def accuracy_strips(results: Sequence[Result]) -> str:
+    """Return a dot for each seed and a stroke for their mean; empty without such runs."""
     runs = {
         variant: [row["accuracy"] for row in rows if "accuracy" in row]
         for variant, rows in seeds_of(results).items()
@@ -116,42 +160,20 @@ def accuracy_plot(results: Sequence[Result]) -> str:
     if not runs:
         return ""
     every = [score for scores in runs.values() for score in scores]
-    margin = max(0.002, (max(every) - min(every)) * 0.2)
-    low, high = max(0.0, min(every) - margin), min(1.0, max(every) + margin)
-    x, y = axes(len(runs), high - low)
-    parts = _value_lines(x, y, low, "{:.2%}")
-    for number, (variant, scores) in enumerate(runs.items()):
-        middle, mean = x.at(number + 0.5), y.at(statistics.fmean(scores) - low)
-        name = variant.split()  # under one another, as names side by side would meet
-        parts += [
-            _text(middle, y.start + 15 + 12 * line, word, "middle")
-            for line, word in enumerate(name)
-        ]
-        parts.append(
-            f'<line class="mean" x1="{middle - 14}" x2="{middle + 14}" y1="{mean}" y2="{mean}"/>'
+    low, high = math.floor(min(every) * 500 - 0.5) / 500, math.ceil(max(every) * 500 + 0.5) / 500
+    colours = colours_of(results)
+
+    def place(score: float) -> str:
+        return f"left:{100 * (score - low) / (high - low):.2f}%"
+
+    lines = []
+    for variant, scores in runs.items():
+        mean = statistics.fmean(scores)
+        dots = "".join(
+            f'<i style="{place(score)};background:{colours[variant]}"></i>' for score in scores
         )
-        parts += [
-            f'<circle class="dot1" cx="{middle}" cy="{y.at(score - low)}" r="3.5"/>'
-            for score in scores
-        ]
-    return svg("Accuracy of each seed", parts)
-
-
-def _value_lines(x: Axis, y: Axis, low: float, form: str) -> list[str]:
-    """Return the level lines of a plot whose scale begins at ``low``."""
-    parts = []
-    for value in ticks(y.most):
-        at = y.at(value)
-        parts.append(f'<line class="grid" x1="{x.start}" x2="{x.end}" y1="{at}" y2="{at}"/>')
-        parts.append(_text(x.start - 6, at + 4, form.format(low + value), "end"))
-    return parts
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def lengths_key(results: Sequence[Result]) -> str:
-    """Say which colour stands for which lengths."""
-    shown: Mapping[str, None] = dict.fromkeys(row["lengths"] for row in _timed(results))
-    return ", ".join(f"<span class=k{LINES[name]}>{name}</span>" for name in shown)
+        drawn = f'<div class=strip>{dots}<b style="{place(mean)}"></b></div>'
+        lines.append(_line(variant, drawn, f"{mean:.2%}"))
+    ends = f"<span>{low:.1%}</span><span>{high:.1%}</span>"
+    lines.append(_line("", f"<div class=ends>{ends}</div>", ""))
+    return f"<table class=stack>{''.join(lines)}</table>"

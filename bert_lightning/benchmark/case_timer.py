@@ -37,7 +37,7 @@ class CaseTimer(StepTimer):
     Args:
         started: time.time() when the process was started.
         output: JSON file that is written.
-        warmup: Steps that are not measured.
+        warmup: Steps in a row without a new shape that are not measured.
         steps: Steps of a window.
         seconds: A window is over after this many, with fewer steps too, and so is the warm-up.
         repeats: Most windows.

@@ -48,7 +48,8 @@ class BenchmarkSettings:
         accuracy: Variants that are trained to the end with each of ``accuracy_seeds``.
         accuracy_seeds: Seeds of these runs; none means that accuracy is not measured.
         memory_gib: GiB that a case may take, as if the GPU were smaller; null is the whole card.
-        warmup: Steps before the measured ones; they are over after ``seconds``, too.
+        warmup: Steps before the measured ones, counted anew where a shape of batch comes up for the
+            first or second time, as its graph is made then; over after ``seconds``, too.
         steps: Steps of a window; the median of up to three windows counts.
         seconds: Most seconds of a window.
         full: Measure one whole epoch instead of windows.
@@ -179,9 +180,8 @@ def all_cases(
     Args:
         settings: Of the benchmark.
         batch_size: Rows of a batch where it is the same for all.
-        on_cpu: Whether there is no CUDA device; nothing is looked for by its memory then.
-        has_bf16: Whether a CPU computes bf16; where it does not, mixed precision would be float32
-            a second time.
+        on_cpu: Whether there is no CUDA device; what would be another case there is left out.
+        has_bf16: Whether a CPU computes bf16.
     """
     wanted: Mapping[str, Mapping[str, Sequence[str]]]
     wanted = settings.cpu_cases if on_cpu else settings.cases
@@ -196,11 +196,34 @@ def all_cases(
         for seed in settings.accuracy_seeds
         for variant in settings.accuracy
     ]
-    return [
-        case
-        for case in dict.fromkeys(cases)
-        if not on_cpu or (case.batch and (has_bf16 or "mixed" not in case.variant))
-    ]
+    return [case for case in dict.fromkeys(cases) if not (on_cpu and _lack_of_cpu(case, has_bf16))]
+
+
+def _lack_of_cpu(case: Case, has_bf16: bool) -> str:
+    """Say why a case cannot be measured without a CUDA device, or nothing."""
+    precision = case.variant.split()[0]
+    if not case.batch:
+        return "a largest batch needs a CUDA device"
+    if precision == "bf16-mixed" and not has_bf16:
+        return "this CPU does not compute bf16"
+    if precision in ("tf32", "16-mixed"):
+        return f"{precision} needs a CUDA device"
+    return ""
+
+
+def absence(case: Case, cases: Sequence[Case], on_cpu: bool, has_bf16: bool) -> str:
+    """Say why a case has no result.
+
+    Args:
+        case: One that a claim needs.
+        cases: All that are to be measured.
+        on_cpu: Whether there is no CUDA device.
+        has_bf16: Whether a CPU computes bf16.
+    """
+    if case in cases:
+        return "not measured yet"
+    lack = _lack_of_cpu(case, has_bf16) if on_cpu else ""
+    return lack or f"not among {'cpu_cases' if on_cpu else 'the cases'}"
 
 
 def fit_command(case: Case, subject: Subject, folder: Path, now: float) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from lightning.pytorch.profilers import Profiler
 from typing_extensions import override
 
 GIB = 2**30
+GRAPH_STEPS = 2  # of a shape, before its graph is replayed
 REPEATED_SECONDS = 20.0  # windows that are longer in all are not repeated
 
 
@@ -76,7 +78,8 @@ class Stopwatch:
         self.started = started
         self.output = output
         self.joules = joules
-        self.warmup_seconds = math.inf  # the warm-up is over after this many, too
+        # if set, the warm-up goes on while new shapes come up, for at most this many seconds
+        self.warmup_seconds: float | None = None
         self.facts: dict[str, Any] = {}  # written beside what is measured
         self.windows: list[Window] = []
         self._seen = 0
@@ -86,6 +89,8 @@ class Stopwatch:
         self._begun = 0.0
         self._joules: float | None = None
         self._is_warm = False
+        self._shapes: Counter[int] = Counter()
+        self._settled = 0  # steps in a row whose shape had come up twice before
 
     def count(self, rows: int, pieces: int, positions: int = 0) -> bool:
         """Count a step that was launched; tell whether all is measured."""
@@ -95,9 +100,8 @@ class Stopwatch:
             self._first_step_seconds = time.time() - self.started
             self._begun = time.perf_counter()
         if not self._is_warm:
-            warming = time.perf_counter() - self._begun
-            if self._seen >= self.extent.warmup or warming > self.warmup_seconds:
-                self._is_warm = True
+            self._is_warm = self._has_settled(positions)
+            if self._is_warm:
                 self._begin()
                 self._ready_seconds = time.time() - self.started
             return False
@@ -120,6 +124,15 @@ class Stopwatch:
             return False
         self._write()
         return True
+
+    def _has_settled(self, positions: int) -> bool:
+        if self.warmup_seconds is None:
+            return self._seen >= self.extent.warmup
+        # a captured step compiles a shape the first time, and records it the second time
+        self._settled = self._settled + 1 if self._shapes[positions] >= GRAPH_STEPS else 0
+        self._shapes[positions] += 1
+        warming = time.perf_counter() - self._begun
+        return self._settled >= self.extent.warmup or warming > self.warmup_seconds
 
     def _begin(self) -> None:
         wait_for_device()

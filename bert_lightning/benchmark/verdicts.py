@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bert_lightning.benchmark.case_timer import next_size
-from bert_lightning.benchmark.cases import part_case
+from bert_lightning.benchmark.cases import Case, part_case
 from bert_lightning.benchmark.claims import MEASURES, Claim
 
 Result = dict[str, Any]
@@ -50,7 +50,7 @@ def judge(
     claims: Sequence[Claim],
     results: Mapping[str, Result],
     batch_size: int,
-    absent: str = "not among the cases",
+    absent: Callable[[Case], str] = lambda case: "not among the cases",
 ) -> list[Judgement]:
     """Return what became of each claim.
 
@@ -58,7 +58,7 @@ def judge(
         claims: The claims.
         results: By key of the case.
         batch_size: Rows of a batch where it is the same for all.
-        absent: Why a case that a claim needs has no result.
+        absent: Says why a case that a claim needs has no result.
     """
     return [
         _judge_accuracy(claim, results)
@@ -69,22 +69,22 @@ def judge(
 
 
 def _judge_ratio(
-    claim: Claim, results: Mapping[str, Result], batch_size: int, absent: str
+    claim: Claim, results: Mapping[str, Result], batch_size: int, absent: Callable[[Case], str]
 ) -> Judgement:
-    keys = [
-        part_case(claim.at, variant, lengths, batch_size).key
+    cases = [
+        part_case(claim.at, variant, lengths, batch_size)
         for variant, lengths in (
             (claim.of, claim.lengths),
             (claim.against, claim.against_lengths),
         )
     ]
     name = MEASURES[claim.measure]
-    missing = [text for key in keys if (text := _missing(key, results, name, absent))]
+    missing = [text for case in cases if (text := _missing(case, results, name, absent))]
     if missing:
         return Judgement(claim.text, "", "not judged", "; ".join(missing))
-    own, other = (results[key] for key in keys)
+    own, other = (results[case.key] for case in cases)
     if not other[name]:
-        return Judgement(claim.text, "", "not judged", f"{keys[1]}: {claim.measure} is 0")
+        return Judgement(claim.text, "", "not judged", f"{cases[1].key}: {claim.measure} is 0")
     change = own[name] / other[name] - 1
     disturbed = [text for row in (own, other) if (text := _disturbance(row, results))]
     if claim.measure in NOISY and disturbed:
@@ -114,14 +114,16 @@ def _disturbance(row: Result, results: Mapping[str, Result]) -> str:
     )
 
 
-def _missing(key: str, results: Mapping[str, Result], name: str, absent: str) -> str:
+def _missing(
+    case: Case, results: Mapping[str, Result], name: str, absent: Callable[[Case], str]
+) -> str:
     """Say why a case has no value, or nothing."""
-    result = results.get(key)
+    result = results.get(case.key)
     if result is None:
-        return f"{key}: {absent}"
+        return f"{case.key}: {absent(case)}"
     if "reason" in result:
-        return f"{key}: {result['reason']}"
-    return "" if result.get(name) is not None else f"{key}: not measured here"
+        return f"{case.key}: {result['reason']}"
+    return "" if result.get(name) is not None else f"{case.key}: not measured here"
 
 
 def _uncertainty(measure: str, own: Result, other: Result) -> float:

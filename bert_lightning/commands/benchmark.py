@@ -44,6 +44,7 @@ from bert_lightning.benchmark.cases import (
     BenchmarkSettings,
     Case,
     Subject,
+    absence,
     all_cases,
     check_cases,
 )
@@ -113,8 +114,8 @@ class _Benchmark:
                 "versions": ", ".join(f"{name} {number}" for name, number in _versions().items()),
             },
         )
-        has_bf16 = cpu_computes_bf16() if self.on_cpu else True
-        self.cases = all_cases(settings, self.subject.batch_size, self.on_cpu, has_bf16)
+        self.has_bf16 = cpu_computes_bf16() if self.on_cpu else True
+        self.cases = all_cases(settings, self.subject.batch_size, self.on_cpu, self.has_bf16)
 
     def run(self) -> int:
         """Run, write and show; return the exit status."""
@@ -149,7 +150,9 @@ class _Benchmark:
         self._write()
 
     def _judged(self) -> list[Judgement]:
-        absent = "needs a CUDA device or native bf16" if self.on_cpu else "not among the cases"
+        def absent(case: Case) -> str:
+            return absence(case, self.cases, self.on_cpu, self.has_bf16)
+
         return judge(self.claims, self.results.by_key, self.subject.batch_size, absent)
 
     def _write(self) -> list[Result]:

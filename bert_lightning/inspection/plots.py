@@ -46,11 +46,11 @@ def ticks(most: float, wanted: int = 5) -> list[float]:
     return [int(value) if value == int(value) else value for value in values]
 
 
-def axes(most_x: float, most_y: float) -> tuple[Axis, Axis]:
+def axes(most_x: float, most_y: float, height: float = HEIGHT) -> tuple[Axis, Axis]:
     """Return the scales of a plot, from 0 to the most of each."""
     return (
         Axis(_LEFT, WIDTH - _RIGHT, most_x or 1),
-        Axis(HEIGHT - _BOTTOM, _TOP, most_y or 1),
+        Axis(height - _BOTTOM, _TOP, most_y or 1),
     )
 
 
@@ -78,15 +78,16 @@ def _markers(x: Axis, y: Axis, markers: Mapping[str, float]) -> list[str]:
     ]
 
 
-def svg(title: str, parts: Sequence[str]) -> str:
+def svg(title: str, parts: Sequence[str], height: float = HEIGHT) -> str:
     """Return a picture of parts.
 
     Args:
         title: Read out instead of the picture.
         parts: SVG elements in units of the plot.
+        height: Of the plot.
     """
     return (
-        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img"><title>{escape(title)}</title>'
+        f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img"><title>{escape(title)}</title>'
         f"{''.join(parts)}</svg>"
     )
 

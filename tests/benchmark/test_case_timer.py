@@ -15,6 +15,7 @@ from bert_lightning.benchmark.case_timer import (
     next_size,
     product_tflops,
 )
+from bert_lightning.benchmark.stopwatch import GRAPH_STEPS
 from bert_lightning.data import batching
 from bert_lightning.errors import ConfigError
 from bert_lightning.module import BertClassifier
@@ -65,7 +66,7 @@ def _steps(timer, trainer, rows):
 def test_the_result_says_what_the_machine_and_the_model_are(model, tmp_path):
     trainer, timer = _trainer(), _timer(tmp_path, steps=2, repeats=1)
     timer.setup(trainer, model, "fit")
-    assert _steps(timer, trainer, 4) == 3
+    assert _steps(timer, trainer, 4) == GRAPH_STEPS + 1 + 2
     result = json.loads((tmp_path / "out.json").read_text("utf-8"))
     assert (result["precision"], result["tflops_peak"]) == ("32-true", 1.5)
     assert (result["batch_size"], result["train_rows"]) == (4, 10)
@@ -76,7 +77,7 @@ def test_the_result_says_what_the_machine_and_the_model_are(model, tmp_path):
 def test_a_whole_epoch_is_one_window_of_all_its_batches(model, tmp_path):
     trainer, timer = _trainer(rows=10, batch_size=4), _timer(tmp_path, steps=2, full=True)
     timer.setup(trainer, model, "fit")
-    assert _steps(timer, trainer, 4) == 1 + 3
+    assert _steps(timer, trainer, 4) == GRAPH_STEPS + 1 + 3
     assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))["repeats"]) == 1
 
 

@@ -9,6 +9,7 @@ from bert_lightning.benchmark.cases import (
     BenchmarkSettings,
     Case,
     Subject,
+    absence,
     all_cases,
     check_cases,
     fit_command,
@@ -48,6 +49,32 @@ def test_parts_share_their_cases():
 def test_a_cpu_runs_mixed_precision_only_where_it_is_native(has_bf16, count):
     cases = all_cases(SETTINGS, 32, on_cpu=True, has_bf16=has_bf16)
     assert [case.lengths for case in cases] == ["random"] * count
+
+
+def test_what_no_cpu_measures_is_left_out_there():
+    settings = BenchmarkSettings(
+        cpu_cases={"equal_batch": {"random": ["fp32", "tf32", "16-mixed"]}},
+        accuracy=["16-mixed", "bf16-mixed"],
+        accuracy_seeds=[1],
+    )
+    cases = all_cases(settings, 32, on_cpu=True, has_bf16=True)
+    assert [case.variant for case in cases] == ["fp32", "bf16-mixed"]
+
+
+@pytest.mark.parametrize(
+    ("case", "on_cpu", "reason"),
+    [
+        (Case("fp32", batch=16), True, "not among cpu_cases"),
+        (Case("fp32", batch=16), False, "not among the cases"),
+        (Case("fp32", batch=32), True, "not measured yet"),
+        (Case("fp32"), True, "a largest batch needs a CUDA device"),
+        (Case("tf32", batch=32), True, "tf32 needs a CUDA device"),
+        (Case("16-mixed lowmem", batch=32), True, "16-mixed needs a CUDA device"),
+        (Case("bf16-mixed eager", batch=32), True, "this CPU does not compute bf16"),
+    ],
+)
+def test_a_case_without_a_result_has_its_own_reason(case, on_cpu, reason):
+    assert absence(case, [Case("fp32", batch=32)], on_cpu, has_bf16=False) == reason
 
 
 def test_every_accuracy_seed_is_a_case():

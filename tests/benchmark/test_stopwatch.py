@@ -58,6 +58,17 @@ def test_a_warm_up_ends_by_its_seconds_only_where_that_is_asked_for(
     assert run(watch, clock, [2] * 20) == steps
 
 
+def test_a_warm_up_of_bounded_seconds_goes_on_until_every_shape_came_up_twice(clock, tmp_path):
+    watch = Stopwatch(Extent(2, 1, 100, repeats=1), clock.now, tmp_path / "out.json")
+    watch.warmup_seconds = 100
+    shapes = [8, 16, 8, 16, 8, 24, 8, 24, 24, 16, 24]
+    ended = []
+    for positions in shapes:
+        clock.now += 1
+        ended.append(watch.count(32, 600, positions))
+    assert ended == [False] * 10 + [True]
+
+
 def test_energy_is_that_of_the_window(clock, tmp_path):
     watch = Stopwatch(
         Extent(2, 2, 100, repeats=1), clock.now, tmp_path / "out.json", lambda: 8 * clock.now
