@@ -7,10 +7,11 @@ budget. So what fits is seen and not computed: graphs, optimizer and evaluation 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -216,10 +217,22 @@ class CudaMeter:
             self._release()
 
     def _release(self) -> None:
-        torch.compiler.reset()  # or the run would compile for any number of rows, which is slower
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
+
+
+@contextlib.contextmanager
+def compiled_anew() -> Iterator[None]:
+    """Forget at the end what was compiled inside.
+
+    The second number of rows that is tried is compiled for any number, which serves all others; a
+    run would be slower with it.
+    """
+    try:
+        yield
+    finally:
+        torch.compiler.reset()
 
 
 def _has_room(work: Callable[[], None]) -> bool:
@@ -382,7 +395,8 @@ def find_batch(
         return peak is not None
 
     likely = [rows for rows in parts if trial.estimate(rows) <= meter.budget_gib]
-    rows = largest_fitting(parts, fits, max(0, len(likely) - 1))
+    with compiled_anew():
+        rows = largest_fitting(parts, fits, max(0, len(likely) - 1))
     if rows is None:
         raise ConfigError(
             f"find_batch.memory_gib: expected room to train on one row of {trial.length} pieces"

@@ -70,9 +70,11 @@ ORDER = (
     "benchmark.base_shape benchmark.pipeline benchmark.places benchmark.stopwatch",
     "benchmark.precisions benchmark.peer_cells benchmark.peer_data benchmark.case_timer",
     "benchmark.peer_loops benchmark.peer_tables benchmark.cases",
-    "benchmark.peers benchmark.claims benchmark.case_results benchmark.case_marks",
-    "benchmark.case_runs benchmark.case_picture benchmark.verdicts",
-    "benchmark.case_tables",
+    "benchmark.peers benchmark.claims benchmark.case_results benchmark.case_marks "
+    "benchmark.scaling_tables",
+    "benchmark.case_runs benchmark.case_picture benchmark.verdicts "
+    "benchmark.scaling_checks",
+    "benchmark.case_tables benchmark.scaling",
     "benchmark.case_plots benchmark.case_screen",
     "benchmark.case_page",
     "commands.inspect commands.benchmark commands.run",

@@ -20,7 +20,7 @@ from bert_lightning.benchmark.stopwatch import GIB, StepTimer, wait_for_device
 from bert_lightning.data import batching
 from bert_lightning.errors import ConfigError
 from bert_lightning.execution import DTYPES
-from bert_lightning.find_batch import CudaMeter, Trial, largest_fitting
+from bert_lightning.find_batch import CudaMeter, Trial, compiled_anew, largest_fitting
 from bert_lightning.memory import memory_of
 from bert_lightning.trainer import NewsTrainer
 
@@ -181,11 +181,12 @@ def largest_batch(
     trial = Trial(trainer, model, length, make_trainer)
     sizes = batch_sizes(len(trainer.datamodule.rows("train").lengths))  # type: ignore[attr-defined]
     likely = [rows for rows in sizes if trial.estimate(rows) <= meter.budget_gib]
-    rows = largest_fitting(
-        sizes,
-        lambda rows: meter.measure(lambda: trial.run(rows, 1)) is not None,
-        max(0, len(likely) - 1),
-    )
+    with compiled_anew():
+        rows = largest_fitting(
+            sizes,
+            lambda rows: meter.measure(lambda: trial.run(rows, 1)) is not None,
+            max(0, len(likely) - 1),
+        )
     if rows is None:
         raise ConfigError(
             f"memory_gib: expected room for a batch of {MULTIPLE} rows – found"

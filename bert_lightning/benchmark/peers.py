@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -60,10 +61,8 @@ TEXT_SEED = 7  # of the texts to predict, other ones than those to train on
 def main(arguments: list[str] | None = None) -> None:
     """Run what is not measured yet, print and write."""
     options = _parse(arguments)
-    file = options.output / "peers.json"
-    stored = json.loads(file.read_text(encoding="utf-8"))["results"] if file.is_file() else []
-    book = ResultBook(options.output, stored)
-    circumstances = _circumstances(options)
+    book = ResultBook(options.output / "peers.json", as_markdown)
+    circumstances = circumstances_of(options)
     call = time.strftime("%Y-%m-%d %H:%M:%S")
     with tempfile.TemporaryDirectory() as folder:
         workplace = Workplace(Path(folder), options)
@@ -73,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
                     continue
                 known = {"group": group.name, "cell": cell.name, "environment": circumstances}
                 if options.again or not book.has(known):
-                    book.add({**known, "call": call, **_measure(group, cell, workplace)})
+                    book.add(known, {"call": call, **_measure(group, cell, workplace)})
     sys.stdout.write(as_markdown(book.results))
 
 
@@ -102,7 +101,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _circumstances(options: argparse.Namespace) -> dict[str, Any]:
+def circumstances_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return what a result depends on beside the cell, paths of this machine left out."""
     versions = {"bert_lightning": __version__, "lightning": version("lightning")}
     with contextlib.suppress(PackageNotFoundError):  # the cells that need it say so
@@ -120,32 +119,42 @@ class ResultBook:
     """Results on disk, written anew with each one, so that a call that is cut off loses one cell.
 
     Args:
-        folder: Of peers.json and peers.md.
-        results: What earlier calls have measured.
+        file: JSON that earlier calls may have written; the tables are written beside it.
+        as_markdown: Makes the tables of all results.
     """
 
-    def __init__(self, folder: Path, results: list[Result]) -> None:
-        self.folder = folder
-        self.results = results
+    def __init__(self, file: Path, as_markdown: Callable[[list[Result]], str]) -> None:
+        self.file = file
+        self.as_markdown = as_markdown
+        stored = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        self.results: list[Result] = stored.get("results", [])
 
     def has(self, known: Result) -> bool:
         """Tell whether a cell is measured; one that failed is not."""
         return any(_is_of(row, known) and "reason" not in row for row in self.results)
 
-    def add(self, result: Result) -> None:
-        """Put a result in the place of an earlier one of the same cell, and write all."""
-        known = {key: result[key] for key in ("group", "cell", "environment")}
-        self.results = [row for row in self.results if not _is_of(row, known)] + [result]
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def add(self, known: Result, measured: Result) -> None:
+        """Put a result in the place of an earlier one of the same cell, and write all.
+
+        Args:
+            known: What tells the cell from others.
+            measured: ``samples_per_second`` and more, what a check ``found``, or the ``reason`` why
+                there is nothing.
+        """
+        self.results = [row for row in self.results if not _is_of(row, known)]
+        self.results.append({**known, **measured})
+        self.file.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps({"results": self.results}, ensure_ascii=False, indent=1) + "\n"
-        (self.folder / "peers.json").write_text(content, encoding="utf-8")
-        (self.folder / "peers.md").write_text(as_markdown(self.results), encoding="utf-8")
-        outcome = result.get("reason") or f"{result['samples_per_second']:,.0f} samples/s"
-        sys.stderr.write(f"{result['group']} {result['cell']}: {outcome}\n")
+        self.file.write_text(content, encoding="utf-8")
+        self.file.with_suffix(".md").write_text(self.as_markdown(self.results), encoding="utf-8")
+        name = " ".join(str(known[key]) for key in known if key != "environment")
+        speed = f"{measured.get('samples_per_second', 0):,.0f} samples/s"
+        outcome = measured.get("reason") or measured.get("found") or speed
+        sys.stderr.write(f"{name}: {outcome}\n")
 
 
 def _is_of(row: Result, known: Result) -> bool:
-    return all(row[key] == value for key, value in known.items())
+    return all(row.get(key) == value for key, value in known.items())
 
 
 class Workplace:
@@ -215,7 +224,7 @@ class Workplace:
             *("--trainer.accelerator", "cpu", "--trainer.precision", "32"),
             *("--trainer.max_steps", "1", "--data.batch_size", "1"),
         )
-        done = _run(one_step)
+        done = run_words(one_step)
         if done.returncode:
             raise RuntimeError(f"no checkpoint to predict with: {done.stderr[-2000:]}")
 
@@ -235,7 +244,7 @@ def _measure(group: Group, cell: Cell, workplace: Workplace) -> Result:
     started = time.time()
     words = command(cell, group, place, workplace.extent(group), started)
     try:
-        done = _run(words)
+        done = run_words(words)
     except subprocess.TimeoutExpired:
         return {"reason": f"not done after {CELL_SECONDS} s"}
     seconds = time.time() - started
@@ -248,12 +257,12 @@ def _measure(group: Group, cell: Cell, workplace: Workplace) -> Result:
     return {"options": list(cell.options), "process_seconds": round(seconds, 1), **measured}
 
 
-def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command on one device: transformers' Trainer would take all there are."""
-    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+def run_words(words: list[str], devices: int = 1) -> subprocess.CompletedProcess[str]:
+    """Run a command that sees the first devices alone: transformers' Trainer would take all."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(devices)))
     return subprocess.run(
         words,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": devices.partition(",")[0]},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(given.split(",")[:devices])},
         capture_output=True,
         text=True,
         check=False,

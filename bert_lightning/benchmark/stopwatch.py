@@ -22,6 +22,7 @@ from typing_extensions import override
 
 GIB = 2**30
 GRAPH_STEPS = 2  # of a shape, before its graph is replayed
+NO_END = 1e9  # seconds: a window ends after its steps alone
 REPEATED_SECONDS = 20.0  # windows that are longer in all are not repeated
 
 
@@ -212,6 +213,26 @@ class StepTimer(Callback):
         self._is_over = self.watch.count(len(rows), pieces, math.prod(batch["input_ids"].shape))
         if self._is_over:
             trainer.should_stop = True
+
+
+class ProcessTimer(StepTimer):
+    """Times one of several processes: each writes a file, all stop after the same step.
+
+    By the clock they would part.
+
+    Args:
+        started: time.time() when the command was started.
+        output: JSON file; the number of the process is put before its suffix.
+        warmup: Steps that are not measured.
+        steps: Steps of the window.
+    """
+
+    def __init__(self, started: float, output: str, warmup: int, steps: int) -> None:
+        super().__init__(started, output, warmup, steps, NO_END, repeats=1)
+
+    @override
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.watch.output = self.watch.output.with_suffix(f".{trainer.global_rank}.json")
 
 
 class PredictionTimer(Profiler):

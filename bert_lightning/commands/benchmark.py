@@ -60,6 +60,7 @@ from bert_lightning.precision import cpu_computes_bf16
 from bert_lightning.replacing import replacing
 
 FIT_GROUPS = ("model", "data", "amp", "trainer")
+WINDOWS = 3
 CPU_WARMUP, CPU_STEPS, CPU_SECONDS = 15, 60, 3.0  # at most
 
 
@@ -180,7 +181,7 @@ class _Benchmark:
 def _subject(settings: BenchmarkSettings, options: list[str], on_cpu: bool) -> Subject:
     typed = typed_values(["fit", *options])
     base = read_yaml(configs_folder() / "base.yaml")["data"]
-    extent = Extent(settings.warmup, settings.steps, settings.seconds)
+    extent = Extent(settings.warmup, settings.steps, settings.seconds, repeats=WINDOWS)
     if on_cpu:
         extent = replace(
             extent,
