@@ -171,6 +171,8 @@ def largest_fitting(
 ) -> int | None:
     """Return the largest number that fits, or None; what fits a number fits all smaller ones.
 
+    From a guess that is d places off it takes about 2 log d trials.
+
     Args:
         numbers: Ascending.
         fits: Tries a number, which takes time; called once for each number that is tried.
@@ -178,15 +180,19 @@ def largest_fitting(
             trials are enough.
     """
     low, high, index = -1, len(numbers), guess  # numbers[low] fits, numbers[high] does not
+    stride = 1
     while high - low > 1:
         if fits(numbers[index]):
             low = index
         else:
             high = index
-        if guess in (low, high):
-            index = guess + 1 if low == guess else guess - 1
+        if low < 0:
+            index = max(0, high - stride)
+        elif high == len(numbers):
+            index = min(len(numbers) - 1, low + stride)
         else:
             index = (low + high) // 2
+        stride *= 2
     return numbers[low] if low >= 0 else None
 
 

@@ -42,10 +42,11 @@ def test_the_largest_part_that_fits_is_found_from_any_guess(step):
                 assert len(tried) <= 2
 
 
-def test_a_bad_guess_costs_no_more_than_a_few_trials():
-    numbers, tried = list(range(1000)), []
-    assert largest_fitting(numbers, lambda n: tried.append(n) or n <= 700, 0) == 700
-    assert len(tried) <= 12
+@pytest.mark.parametrize(("guess", "most"), [(0, 20), (697, 6), (703, 6), (990, 18)])
+def test_a_guess_costs_trials_by_how_far_it_is_off(guess, most):
+    tried = []
+    assert largest_fitting(range(1000), lambda n: tried.append(n) or n <= 700, guess) == 700
+    assert len(tried) <= most
 
 
 # --- the trial ----------------------------------------------------------------------------------

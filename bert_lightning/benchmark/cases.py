@@ -64,7 +64,7 @@ class BenchmarkSettings:
     memory_gib: float | None = None
     warmup: int = 50
     steps: int = 200
-    seconds: float = 6.0
+    seconds: float = 4.0
     full: bool = False
     claims: list[dict[str, Any]] = field(default_factory=list)
     output: str = "benchmark"
