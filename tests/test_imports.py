@@ -72,8 +72,7 @@ ORDER = (
     "benchmark.peer_loops benchmark.peer_tables benchmark.cases",
     "benchmark.peers benchmark.claims benchmark.case_results benchmark.case_marks "
     "benchmark.scaling_tables",
-    "benchmark.case_runs benchmark.case_picture benchmark.verdicts "
-    "benchmark.scaling_checks",
+    "benchmark.case_runs benchmark.case_picture benchmark.verdicts benchmark.scaling_checks",
     "benchmark.case_tables benchmark.scaling",
     "benchmark.case_plots benchmark.case_screen",
     "benchmark.case_page",

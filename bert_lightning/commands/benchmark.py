@@ -61,6 +61,7 @@ from bert_lightning.replacing import replacing
 
 FIT_GROUPS = ("model", "data", "amp", "trainer")
 WINDOWS = 3
+SET_BY_CASES = ("trainer.precision", "trainer.callbacks", "trainer.devices", "trainer.num_nodes")
 CPU_WARMUP, CPU_STEPS, CPU_SECONDS = 15, 60, 3.0  # at most
 
 
@@ -79,7 +80,7 @@ def benchmark(args: Sequence[str]) -> int:
     quieten()
     own, options = _parted(order_arguments([BENCHMARK, *args], BENCHMARK)[1:])
     settings = _parsed(own)
-    problems = check_cases(settings)
+    problems = check_cases(settings) + _check_options(options)
     claims = read_claims(settings.claims, problems)
     if problems:
         raise ConfigError("\n".join(problems))
@@ -117,6 +118,12 @@ class _Benchmark:
         )
         self.has_bf16 = cpu_computes_bf16() if self.on_cpu else True
         self.cases = all_cases(settings, self.subject.batch_size, self.on_cpu, self.has_bf16)
+        if not self.cases:
+            key = "cpu_cases" if self.on_cpu else "cases"
+            raise ConfigError(
+                f"{key}: expected a case that this machine can measure – found none\n"
+                f"name some under {key}, or give accuracy and accuracy_seeds"
+            )
 
     def run(self) -> int:
         """Run, write and show; return the exit status."""
@@ -213,6 +220,16 @@ def planned(options: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(errors.strip().removeprefix("error: ") or f"plan: status {status}")
         plan: dict[str, Any] = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     return plan
+
+
+def _check_options(options: Sequence[str]) -> list[str]:
+    """Return what is wrong with the options of every fit, one line each."""
+    typed = typed_values(["fit", *options])
+    return [
+        f"{key}: expected not to be set, as every case sets it – found {typed[key]!r}"
+        for key in SET_BY_CASES
+        if key in typed
+    ]
 
 
 def _parted(ordered: Sequence[str]) -> tuple[list[str], list[str]]:

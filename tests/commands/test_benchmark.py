@@ -120,6 +120,23 @@ def test_all_faults_of_the_settings_are_told_at_once(place, run_cli):
     assert not (place / "benchmark").exists()
 
 
+def test_what_every_case_sets_is_not_taken_and_then_ignored(place, run_cli):
+    (place / "mixed.yaml").write_text("trainer: {precision: 16-mixed}", encoding="utf-8")
+    line = ("benchmark", "--config", "mixed.yaml", "--trainer.devices", "2")
+    status, _, err = run_cli(*line, cwd=place)
+    assert status == 1
+    assert "trainer.precision: expected not to be set, as every case sets it" in err
+    assert "trainer.devices: expected not to be set" in err
+    assert _ran(place) == []
+
+
+def test_a_machine_that_can_measure_no_case_is_told(place, run_cli):
+    status, _, err = run_cli("benchmark", "--cpu_cases", "{}", cwd=place)
+    assert status == 1
+    assert "cpu_cases: expected a case that this machine can measure – found none" in err
+    assert not (place / "benchmark").exists()
+
+
 def _wait_for(is_true):
     begun = time.monotonic()
     while not is_true():
