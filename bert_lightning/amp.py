@@ -17,7 +17,7 @@ from lightning.pytorch.plugins.precision import FSDPPrecision, MixedPrecision, P
 from torch import Tensor
 from typing_extensions import override
 
-from bert_lightning.errors import ConfigError
+from bert_lightning.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -267,5 +267,18 @@ class FSDPAmpPrecision(_ScaledStep, FSDPPrecision):
 
 
 def scaler_state(checkpoint: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a checkpoint holds of a loss scaler, whatever plugin wrote it, or None."""
-    return next((checkpoint[key] for key in _SCALER_KEYS if checkpoint.get(key)), None)
+    """Return what a checkpoint holds of a loss scaler, whatever plugin wrote it, or None.
+
+    Raises:
+        CheckpointError: It has another form.
+    """
+    state = next((checkpoint[key] for key in _SCALER_KEYS if checkpoint.get(key)), None)
+    kinds = {"scale": float, "_growth_tracker": int}
+    entries = state if isinstance(state, dict) else {}
+    if state and not all(isinstance(entries.get(key), kind) for key, kind in kinds.items()):
+        raise CheckpointError(
+            "ckpt_path: expected the state of a loss scale, with"
+            f" {' and '.join(kinds)} – found {str(state)[:80]}\n"
+            "take a checkpoint that this program wrote"
+        )
+    return state

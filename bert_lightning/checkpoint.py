@@ -38,6 +38,7 @@ _ENTRIES = {
     "learning_rate": float,
 }
 _STATE = {
+    "epoch": int,
     "global_step": int,
     "loops": dict,
     "callbacks": dict,
@@ -131,7 +132,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"ckpt_path: expected checkpoint format {FORMAT_VERSION} – {path} has format"
             f" {stored.get('format_version')!r}\nread it with the release that wrote it"
         )
-    _expect_no_faults(path, [*_faults(content, {"state_dict": dict}), *_faults(stored, _ENTRIES)])
+    faults = _faults(content, {"state_dict": dict}) or _faults_of_weights(content["state_dict"])
+    _expect_no_faults(path, [*faults, *_faults(stored, _ENTRIES)])
     return dict(content)
 
 
@@ -153,7 +155,10 @@ def expect_state(path: Path) -> None:
     Raises:
         CheckpointError: As `read_checkpoint`, or of what is missing.
     """
-    _expect_no_faults(path, _faults(read_checkpoint(path), _STATE))
+    content = read_checkpoint(path)
+    faults = _faults(content, _STATE)
+    faults += [key for key in ("epoch", "global_step") if key not in faults and content[key] < 0]
+    _expect_no_faults(path, faults)
 
 
 def _expect_no_faults(path: Path, faults: list[str]) -> None:
@@ -170,6 +175,14 @@ def _faults(found: Any, kinds: dict[str, type], prefix: str = "") -> list[str]:
     return [
         f"{prefix}{key}" for key, kind in kinds.items() if not isinstance(entries.get(key), kind)
     ]
+
+
+def _faults_of_weights(weights: dict[Any, Any]) -> list[str]:
+    return [
+        f"state_dict.{name}"
+        for name, weight in weights.items()
+        if not (isinstance(name, str) and isinstance(weight, torch.Tensor))
+    ][:1]
 
 
 def _intact_beside(damaged: Path) -> str:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import platform
 import re
+import shutil
 from pathlib import Path
 from typing import IO
 
@@ -138,6 +139,15 @@ def run_of_job(root: Path, job: str) -> Path | None:
 
 def _from_here(folder: Path) -> Path:
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+
+
+def empty_run(run: Path) -> None:
+    """Remove all that was written for a run but the lock on it."""
+    for path in run.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != _LOCK:
+            path.unlink()
 
 
 def discard_if_empty(run: str | None) -> None:

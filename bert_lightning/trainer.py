@@ -19,12 +19,17 @@ from bert_lightning.errors import BertLightningError, ConfigError, TrainingError
 from bert_lightning.execution import choose_execution
 from bert_lightning.failures import told_in_words
 from bert_lightning.planning import Circumstances, later_refusals, make_plan
+from bert_lightning.restoring import CheckpointConnector
 
 
 class NewsTrainer(Trainer):
     """Lightning's Trainer; its arguments are documented at lightning.ai."""
 
     circumstances: Circumstances | None = None  # of a fit that is planned
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._checkpoint_connector = CheckpointConnector(self)
 
     @override
     def fit(  # type: ignore[override]

@@ -66,6 +66,7 @@ ORDER = (
     "callbacks.data_summary callbacks.amp_recorder callbacks.resume callbacks.stop_signals "
     "callbacks.finite_loss",
     "callbacks.checkpoints callbacks.run_report",
+    "restoring",
     "trainer assembly",
     "benchmark.base_shape benchmark.pipeline benchmark.places benchmark.stopwatch",
     "benchmark.precisions benchmark.peer_cells benchmark.peer_data benchmark.case_timer",

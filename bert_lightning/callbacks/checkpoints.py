@@ -54,7 +54,8 @@ class BestAndLast(Checkpoint):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best_score = state_dict["best_score"]
+        score = state_dict["best_score"]
+        self.best_score = None if score is None else float(score)
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from typing import Any
 
@@ -48,8 +49,10 @@ class ExactResume(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self._states = checkpoint.get(RANDOM_STATES, [])
-        self._batches = checkpoint.get(BATCHES)
+        self._states = list(checkpoint.get(RANDOM_STATES, []))
+        _expect_states(self._states)
+        batches = checkpoint.get(BATCHES)
+        self._batches = None if batches is None else operator.index(batches)
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -107,6 +110,17 @@ def _random_states(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
+
+
+def _expect_states(states: list[dict[str, Any]]) -> None:
+    """Let states of another form raise before training, as they would on restoring them."""
+    cpu = torch.device("cpu")
+    own = _random_states(cpu)
+    try:
+        for state in states:
+            _restore(state, cpu)
+    finally:
+        _restore(own, cpu)
 
 
 def _restore(states: dict[str, Any], device: torch.device) -> None:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from bert_lightning.plugins import MACHINE_KEYS, precision_entries
 from bert_lightning.precision import computed_precision
+from bert_lightning.runs import empty_run
 from bert_lightning.spreadsheets import as_cell
 
 DROPPED_ROWS = "dropped_rows.csv"
@@ -33,6 +34,8 @@ class RunFolder(Callback):
         self.path = path
         self.config_yaml = config_yaml
         self.settings = settings
+        self._is_new = not any(path.glob("config*.yaml"))
+        self._has_begun = False
 
     @property
     def checkpoints(self) -> Path:
@@ -62,6 +65,26 @@ class RunFolder(Callback):
 
         if trainer.is_global_zero and stage == "fit":
             self._list_dropped(trainer.datamodule.news.dropped)  # type: ignore[attr-defined]
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._has_begun = True
+
+    @override
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._has_begun = self._has_begun or not trainer.sanity_checking
+
+    @override
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._has_begun = True
+
+    @override
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Take back what was written for a run that has not begun."""
+        if trainer.is_global_zero and self._is_new and not self._has_begun:
+            empty_run(self.path)
 
     def _list_dropped(self, faults: list[Any]) -> None:
         if not faults:

@@ -67,7 +67,7 @@ class RunReport(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         # the test after a fit brings back the state of the best checkpoint, which is older
         if len(state_dict["history"]) > len(self.history):
-            self.history = state_dict["history"]
+            self.history = [dict(row) for row in state_dict["history"]]
 
     @property
     def has_trained(self) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -167,6 +168,99 @@ def test_a_checkpoint_that_lacks_what_it_must_have_is_refused(run_cli, forge, tm
     path = forge(lambda content: (FORGED[name](content["bert_lightning"]), None)[1])
     words = next(iter(_commands(path, tmp_path)))
     _expect_words(run_cli(*words))
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def _loops(content):
+    return content["loops"]["fit_loop"]
+
+
+def _random(content):
+    return content["random_states"][0]
+
+
+def _first_weight(content):
+    return next(iter(content["state_dict"]))
+
+
+WEIGHTS = {  # whatever the command
+    "one more weight": lambda c: c["state_dict"].update({"network.more": torch.zeros(1)}),
+    "a weight of no network": lambda c: c["state_dict"].update(more=torch.zeros(1)),
+    "a weight too few": lambda c: c["state_dict"].pop(_first_weight(c)),
+    "a weight that is a word": lambda c: c["state_dict"].update({_first_weight(c): "x"}),
+    "a weight of another shape": lambda c: c["state_dict"].update(
+        {_first_weight(c): torch.zeros(1)}
+    ),
+    "weights by number": lambda c: c.update(state_dict=dict(enumerate(c["state_dict"].values()))),
+    "weights of a word": lambda c: c.update(state_dict="x"),
+    "no version": lambda c: c.pop("pytorch-lightning_version"),
+    "a version of words": lambda c: c.update({"pytorch-lightning_version": "x y"}),
+    "an old version without the rest": lambda c: (
+        c.update({"pytorch-lightning_version": "1.0.0"}),
+        c.pop("epoch"),
+    ),
+}
+STATES = {
+    "no epoch": lambda c: c.pop("epoch"),
+    "an epoch of words": lambda c: c.update(epoch="x"),
+    "steps of words": lambda c: c.update(global_step="4"),
+    "steps below zero": lambda c: c.update(global_step=-1),
+    "loops of a word": lambda c: c.update(loops="x"),
+    "no loop of a fit": lambda c: c["loops"].pop("fit_loop"),
+    "no epochs counted": lambda c: _loops(c).pop("epoch_progress"),
+    "epochs of words": lambda c: _loops(c)["epoch_progress"]["current"].update(processed="x"),
+    "batches of a list": lambda c: _loops(c).update({"epoch_loop.batch_progress": []}),
+    "batches below zero": lambda c: _loops(c)["epoch_loop.batch_progress"]["current"].update(
+        ready=-3
+    ),
+    "no steps of the optimizer": lambda c: _loops(c).pop(
+        "epoch_loop.automatic_optimization.optim_progress"
+    ),
+    "a count of words of the loop": lambda c: _loops(c)["epoch_loop.state_dict"].update(
+        _batches_that_stepped="x"
+    ),
+    "a report of a word": lambda c: c["callbacks"].update(RunReport="x"),
+    "a history of numbers": lambda c: c["callbacks"]["RunReport"].update(history=[1, 2]),
+    "a best score of words": lambda c: c["callbacks"]["BestAndLast"].update(best_score="x"),
+    "random states of a word": lambda c: c.update(random_states="x"),
+    "random states of numbers": lambda c: c.update(random_states=[1]),
+    "no random state of Python": lambda c: _random(c).pop("python"),
+    "a random state of words": lambda c: _random(c).update(python="x"),
+    "a random state of NumPy too short": lambda c: _random(c).update(numpy=[torch.zeros(2)]),
+    "a random state of torch too short": lambda c: _random(c).update(torch=torch.zeros(2)),
+    "batches an epoch of words": lambda c: c.update(batches_an_epoch="x"),
+    "no schedule": lambda c: c.update(lr_schedulers=[]),
+    "a schedule of words": lambda c: c["lr_schedulers"][0].update(optimizer_steps="x"),
+    "a schedule of a word": lambda c: c.update(lr_schedulers=["x"]),
+    "no optimizer": lambda c: c.update(optimizer_states=[]),
+    "an optimizer of a word": lambda c: c.update(optimizer_states=["x"]),
+    "a count of words in the optimizer": lambda c: c["optimizer_states"][0]["state"][0].update(
+        step="x"
+    ),
+    "a loss scale of a word": lambda c: c.update(AmpPrecision="x"),
+    "a loss scale of words": lambda c: c.update(AmpPrecision={"scale": "x"}),
+}
+
+
+def _expect_refusal(result, folder):
+    _expect_words(result)
+    assert re.search("^error: (ckpt_path|model.pretrained): expected", result.err, re.MULTILINE)
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize("name", [*WEIGHTS, *STATES])
+def test_a_state_of_another_form_is_not_trained_on(run_cli, forge, trained_folder, tmp_path, name):
+    path = forge(lambda content: ({**WEIGHTS, **STATES}[name](content), None)[1])
+    words = ["--data.path", trained_folder / "news", "--trainer.max_epochs", 2]
+    _expect_refusal(run_cli("fit", "--ckpt_path", path, *words), tmp_path)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_of_another_form_are_not_scored(run_cli, forge, trained_folder, tmp_path, name):
+    path = forge(lambda content: (WEIGHTS[name](content), None)[1])
+    predict, test, *_ = _commands(path, tmp_path)
+    _expect_refusal(run_cli(*test, "--data.path", trained_folder / "news"), tmp_path)
+    _expect_refusal(run_cli(*predict), tmp_path)
     assert not (tmp_path / "out.jsonl").exists()
 
 

@@ -321,3 +321,18 @@ def test_a_damaged_last_gives_way_to_the_state_before(run_cli, quick, tmp_path):
     assert "last.ckpt is damaged, its checksum is another: from previous.ckpt instead" in out
     assert_same(weights(last.parent.parent), whole)
     assert last.with_suffix(".damaged").read_bytes() == content
+
+
+@pytest.mark.parametrize("hook", ["setup", "on_fit_start", "on_sanity_check_start"])
+def test_what_ends_before_it_has_begun_leaves_no_run(run_cli, quick, tmp_path, monkeypatch, hook):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"early_{hook}.py").write_text(
+        "from lightning.pytorch import Callback\nclass Early(Callback):\n"
+        f"    def {hook}(self, *_, **__):\n        raise KeyboardInterrupt\n",
+        encoding="utf-8",
+    )
+    callback = f"[{{class_path: early_{hook}.Early}}]"
+    words = ["--trainer.callbacks", callback, "--trainer.num_sanity_val_steps", "1"]
+    result = run_cli("fit", *quick, *words)
+    assert result.status == 130, result.err
+    assert not (tmp_path / "runs").exists()
