@@ -14,13 +14,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from bert_lightning.console import Console
-from bert_lightning.decisions import without_decisions
+from bert_lightning.decisions import is_first_process, without_decisions
 from bert_lightning.devices import is_one_of_many
 from bert_lightning.errors import ConfigError
 from bert_lightning.metrics import SCORES
@@ -123,6 +124,21 @@ def run_seeds(args: Sequence[str], seeds: Sequence[int], folder: Path, console: 
     return 0 if len(finished) == len(seeds) else 1
 
 
+def follow_starter() -> None:
+    """In the process of a seed: save and stop once the command of all seeds is gone.
+
+    That one holds the other end of standard input, which the system closes however it ends.
+    """
+    if FOLDER_VARIABLE in os.environ and is_first_process():
+        threading.Thread(target=_stop_with_starter, daemon=True).start()
+
+
+def _stop_with_starter() -> None:
+    while os.read(sys.__stdin__.fileno(), 1):  # type: ignore[union-attr]
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _end(status: int, signal_number: int) -> str:
     if signal_number:
         return f"stopped by {signal.Signals(signal_number).name}"
@@ -146,7 +162,7 @@ class _SeedProcess:
             return 128 + self.stopped_by
         environment = {**without_decisions(os.environ), FOLDER_VARIABLE: str(folder.absolute())}
         self._process = subprocess.Popen(
-            [*_program(), *args], env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+            [*_program(), *args], env=environment, stdin=subprocess.PIPE, start_new_session=True
         )
         if self.stopped_by:  # while it was started
             self._send(self.stopped_by)

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -282,20 +283,13 @@ def is_alive(pid):
     return state != "Z"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_signal_ends_the_processes_of_the_seed_too(quick, tmp_path, number):
+@contextlib.contextmanager
+def seed_of_two_processes(quick, tmp_path):
+    """Start a command of two seeds; give it and the two processes of the first one, which train."""
     words, env = own_callback(tmp_path, "Waits")
     words += [
-        "--trainer.max_epochs",
-        "500",
-        "--config",
-        "ddp.yaml",
-        "--trainer.devices",
-        "2",
-        "--seeds",
-        "[1,2]",
+        *("--trainer.max_epochs", "500", "--seeds", "[1,2]"),
+        *("--config", "ddp.yaml", "--trainer.devices", "2"),
     ]
     command = [sys.executable, REPO / "main.py", "fit", *map(str, [*quick, *words])]
     environment = {**os.environ, **env, "CUDA_VISIBLE_DEVICES": ""}
@@ -309,20 +303,39 @@ def test_a_signal_ends_the_processes_of_the_seed_too(quick, tmp_path, number):
             assert time.monotonic() < end
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)
-        pids = [int(file.read_text()) for file in files]
-        process.send_signal(number)
-        out, _ = process.communicate(timeout=CHILD_SECONDS)
+        yield process, [int(file.read_text()) for file in files]
     finally:
         for _ in range(2):  # the second signal ends the group of the seed at once
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
                 time.sleep(1)
         process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_ends_the_processes_of_the_seed_too(quick, tmp_path, number):
+    with seed_of_two_processes(quick, tmp_path) as (process, pids):
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=CHILD_SECONDS)
     assert process.returncode == 128 + number
     assert f"seed      1 stopped by {number.name}\n" in out.decode()
     assert "0 of 2 finished" in out.decode()
     assert "seed      2" not in out.decode()
     assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_a_seed_saves_and_ends_when_its_command_is_killed(quick, tmp_path):
+    with seed_of_two_processes(quick, tmp_path) as (process, pids):
+        process.kill()
+        end = time.monotonic() + CHILD_SECONDS
+        while any(is_alive(pid) for pid in pids):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    assert (tmp_path / "runs" / "1" / "seed_1" / "checkpoints" / "last.ckpt").is_file()
+    assert not (tmp_path / "runs" / "1" / "seed_2").exists()
 
 
 @pytest.mark.slow

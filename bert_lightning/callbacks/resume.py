@@ -63,6 +63,7 @@ class ExactResume(Callback):
         is_counted = loop.epoch_progress.current.processed == loop.epoch_progress.current.ready
         # one that trainer.max_steps cut short is counted, too, and goes on if steps count again
         if is_counted and (not loop.restarting or done >= (self._batches or 0)):
+            self._say_if_unscored(trainer)
             _begin_next_epoch(loop)
             done = 0
         loader: Any = trainer.train_dataloader
@@ -75,6 +76,15 @@ class ExactResume(Callback):
             iter(loop._data_fetcher)
         if len(self._states) == trainer.world_size:  # on other processes the rows differ anyhow
             _restore(self._states[trainer.global_rank], trainer.strategy.root_device)
+
+    def _say_if_unscored(self, trainer: Trainer) -> None:
+        """Say that a validation is missing: a user's own callback saved before it."""
+        epoch_loop: Any = trainer.fit_loop.epoch_loop
+        if trainer.is_global_zero and epoch_loop.restarted_on_train_batch_end:
+            self.console.say(
+                f"{'resume':<9} the checkpoint was saved after the last step of epoch"
+                f" {trainer.current_epoch} and before its validation, which is left out"
+            )
 
     def _say_if_other(self, trainer: Trainer, done: int) -> None:
         now, then = trainer.num_training_batches, self._batches or 0

@@ -60,7 +60,7 @@ from bert_lightning.plugins import (
 )
 from bert_lightning.precision import MatmulSettings, check_precision
 from bert_lightning.runs import hold_run, run_of_checkpoint, run_of_job
-from bert_lightning.seeds import check_seeds, refuse_checkpoint, run_seeds
+from bert_lightning.seeds import check_seeds, follow_starter, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
 
 RESUMED = ("seed_everything", "model", "amp", "matmul", "data")  # beside the trainer's settings
@@ -79,6 +79,7 @@ def run_command(args: Sequence[str]) -> int:
         BertLightningError: Whatever the user can act on.
     """
     quieten()
+    follow_starter()
     try:
         return NewsCLI(args).status
     except MisconfigurationException as error:

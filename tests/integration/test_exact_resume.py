@@ -155,6 +155,23 @@ def test_a_validation_that_a_run_was_killed_in_comes_after_all(
     assert len(history) == 2
 
 
+def test_a_checkpoint_of_the_users_before_a_validation_is_told(run_cli, quick, tmp_path):
+    """Lightning's own callback saves after an epoch's last step; ``last`` is written later."""
+    own = {"dirpath": str(tmp_path / "own"), "every_n_train_steps": STEPS, "save_top_k": -1}
+    callback = {"class_path": "lightning.pytorch.callbacks.ModelCheckpoint", "init_args": own}
+    words = words_of(quick, "--trainer.callbacks", json.dumps([callback]))
+    assert run_cli(*words).status == 0
+    missing = "saved after the last step of epoch 1 and before its validation, which is left out"
+    (path,) = (tmp_path / "own").glob(f"*step={STEPS}.ckpt")
+    status, out, err = run_cli("fit", "--ckpt_path", path)
+    assert status == 0, err
+    assert missing in out
+    state, history = outcome(tmp_path, 2)
+    assert_same_weights(state, outcome(tmp_path, 1)[0], path.name)
+    assert [row["epoch"] for row in history] == [2]
+    assert missing not in run_cli("fit", "--ckpt_path", "runs/1", "--trainer.max_epochs", "3").out
+
+
 def test_an_epoch_that_has_other_batches_now_is_told(run_cli, quick, saved_states):
     assert run_cli(*words_of(quick)).status == 0
     first, path = saved_states[0]
