@@ -54,6 +54,7 @@ class BenchmarkSettings:
         seconds: Most seconds of a window.
         full: Measure one whole epoch instead of windows.
         claims: What is to be checked, such as ``epoch time: -40%``.
+        cpu_claims: What is to be checked besides where there is no CUDA device.
         output: Folder of the results; a second call goes on with what is missing there.
     """
 
@@ -67,6 +68,7 @@ class BenchmarkSettings:
     seconds: float = 4.0
     full: bool = False
     claims: list[dict[str, Any]] = field(default_factory=list)
+    cpu_claims: list[dict[str, Any]] = field(default_factory=list)
     output: str = "benchmark"
 
 

@@ -63,12 +63,14 @@ class Claim:
         return f"{self.measure} {self.said}: {self.of}{lengths} against {other}{where}"
 
 
-def read_claims(entries: Sequence[Mapping[str, Any]], problems: list[str]) -> list[Claim]:
-    """Return the claims; what is wrong with them is added to the problems."""
+def read_claims(
+    entries: Sequence[Mapping[str, Any]], problems: list[str], key: str = "claims"
+) -> list[Claim]:
+    """Return the claims of a key; what is wrong with them is added to the problems."""
     claims = []
     for number, entry in enumerate(entries, 1):
         found = _faults(entry)
-        problems += [f"claims, number {number}: {fault}" for fault in found]
+        problems += [f"{key}, number {number}: {fault}" for fault in found]
         if not found:
             claims.append(_claim(entry))
     return claims

@@ -82,8 +82,11 @@ def benchmark(args: Sequence[str]) -> int:
     settings = _parsed(own)
     problems = check_cases(settings) + _check_options(options)
     claims = read_claims(settings.claims, problems)
+    more = read_claims(settings.cpu_claims, problems, "cpu_claims")
     if problems:
         raise ConfigError("\n".join(problems))
+    if not torch.cuda.is_available():
+        claims += more
     return _Benchmark(settings, claims, options).run()
 
 

@@ -19,10 +19,8 @@ FAKE = REPO / "tests" / "benchmark" / "fake_fit.py"
 CONFIG = {
     "cpu_cases": {"equal_batch": {"bucketed": ["fp32", "bf16-mixed"]}},
     "accuracy": ["fp32"],
-    "claims": [
-        {"epoch time": "-40%", "of": "bf16-mixed"},
-        {"epoch time": "-60%", "of": "bf16-mixed"},
-    ],
+    "claims": [{"epoch time": "-40%", "of": "bf16-mixed"}],
+    "cpu_claims": [{"epoch time": "-60%", "of": "bf16-mixed"}],
     "data": {"batch_size": 32},
 }
 WITH_FAKE = f"""
@@ -113,9 +111,15 @@ def test_no_file_names_a_folder_of_this_machine(place, run_cli):
 
 def test_all_faults_of_the_settings_are_told_at_once(place, run_cli):
     line = ("benchmark", "--steps", "0", "--accuracy", "[fp64]", "--claims", "[{speed: -1%}]")
+    line += ("--cpu_claims", "[{speed: -1%}]")
     status, _, err = run_cli(*line, cwd=place)
     assert status == 1
-    for found in ("steps: expected", "'fp64'", "claims, number 1: expected one measure"):
+    for found in (
+        "steps: expected",
+        "'fp64'",
+        "\nclaims, number 1: expected one",
+        "cpu_claims, number 1: expected",
+    ):
         assert found in err
     assert not (place / "benchmark").exists()
 
