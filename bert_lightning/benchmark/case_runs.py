@@ -58,71 +58,120 @@ def interrupting_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_case(case: Case, subject: Subject, tick: Callable[[], None]) -> Result:
+class ReadyProcess:
+    """A fresh process that has imported what takes long, and waits for a command of the project.
+
+    It ends with this process, however that does, and ends all that it has started.
+    """
+
+    def __init__(self) -> None:
+        self._place = tempfile.TemporaryDirectory()
+        self.folder = Path(self._place.name)
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+        environment = {
+            **without_decisions(os.environ),
+            "CUDA_VISIBLE_DEVICES": devices.partition(",")[0],
+            "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
+        }
+        with self._file("said").open("wb") as said, self._file("errors").open("wb") as errors:
+            self._process = subprocess.Popen(
+                PROGRAM,
+                env=environment,
+                stdin=subprocess.PIPE,  # which the system closes when this process ends
+                stdout=said,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C reaches it through us alone
+            )
+
+    def __enter__(self) -> ReadyProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+        self._process.communicate()
+        self._place.cleanup()
+
+    def run(
+        self, words: list[str], tick: Callable[[], None], most: float | None
+    ) -> tuple[int | None, str]:
+        """Run a command; return its status, None if it took too long, and its errors.
+
+        Args:
+            words: The command.
+            tick: Called again and again while it runs.
+            most: Seconds that it may take; None is any time.
+        """
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as its status tells
+            self._process.stdin.write(f"{json.dumps(words)}\n".encode())
+            self._process.stdin.flush()
+        _wait(self._process, tick, most)
+        status = self._process.poll()
+        self._kill()
+        return status, self._file("errors").read_text(encoding="utf-8", errors="replace")
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.txt"
+
+
+class Processes:
+    """Gives each command a process, and lets that of the next one get ready meanwhile.
+
+    Args:
+        ahead: Whether to start one ahead; on few CPU cores it would disturb what is measured.
+    """
+
+    def __init__(self, ahead: bool) -> None:
+        self.ahead = ahead
+        self._next: ReadyProcess | None = None
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._next:
+            self._next.__exit__()
+
+    def take(self, more: bool = True) -> ReadyProcess:
+        """Return a process; ``more`` tells whether another command is to follow."""
+        process, self._next = self._next or ReadyProcess(), None
+        if self.ahead and more:
+            self._next = ReadyProcess()
+        return process
+
+
+def run_case(
+    case: Case, subject: Subject, process: ReadyProcess, tick: Callable[[], None]
+) -> Result:
     """Run a case and return what was measured, or the reason why nothing was.
 
     Args:
         case: The case.
         subject: What all have in common.
+        process: Of this case; it is ended.
         tick: Called again and again while it runs.
 
     Raises:
         Interrupted: A signal ended the benchmark; the process is gone.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with process:
         started = time.time()
-        words = fit_command(case, subject, folder, started)
+        words = fit_command(case, subject, process.folder, started)
         has_end = case.seed is not None or subject.full  # which may be far
-        status, errors = run_words(words, folder, tick, None if has_end else CASE_SECONDS)
+        status, errors = process.run(words, tick, None if has_end else CASE_SECONDS)
         seconds = round(time.time() - started, 1)
         if status is None:
             return {"reason": f"not done after {CASE_SECONDS} s", "process_seconds": seconds}
-        measured = None if status else _measured(case, folder)
+        measured = None if status else _measured(case, process.folder)
     if measured is None:
         return {"reason": without_places(reason(errors, [])), "process_seconds": seconds}
     by_hand = own_options(case, subject, measured.get("batch_size", case.batch))
     command = without_places(shlex.join(["fit", *by_hand]))
     return {**measured, "process_seconds": seconds, "command": command}
-
-
-def run_words(
-    words: list[str], folder: Path, tick: Callable[[], None], most: float | None
-) -> tuple[int | None, str]:
-    """Run a command of the project; return its status, None if it took too long, and its errors.
-
-    Args:
-        words: The command.
-        folder: For what it says.
-        tick: Called again and again while it runs.
-        most: Seconds that it may take; None is any time.
-    """
-    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    environment = {
-        **without_decisions(os.environ),
-        "CUDA_VISIBLE_DEVICES": devices.partition(",")[0],
-        "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
-    }
-    errors = folder / "errors.txt"
-    with (
-        (folder / "said.txt").open("wb") as said,
-        errors.open("wb") as stderr,
-        subprocess.Popen(
-            [*PROGRAM, *words],
-            env=environment,
-            stdin=subprocess.PIPE,  # which the system closes when this process ends
-            stdout=said,
-            stderr=stderr,
-            start_new_session=True,  # Ctrl-C reaches it through us alone
-        ) as process,
-    ):
-        try:
-            _wait(process, tick, most)
-            status = process.poll()
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left
-                os.killpg(process.pid, signal.SIGKILL)
-    return status, errors.read_text(encoding="utf-8", errors="replace")
 
 
 def _wait(process: subprocess.Popen[bytes], tick: Callable[[], None], most: float | None) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -33,10 +32,11 @@ from bert_lightning.benchmark.case_picture import write_picture
 from bert_lightning.benchmark.case_results import FILE, Results, as_csv
 from bert_lightning.benchmark.case_runs import (
     Interrupted,
+    Processes,
+    ReadyProcess,
     Result,
     interrupting_signals,
     run_case,
-    run_words,
 )
 from bert_lightning.benchmark.case_screen import Screen
 from bert_lightning.benchmark.case_tables import as_markdown
@@ -87,7 +87,8 @@ def benchmark(args: Sequence[str]) -> int:
         raise ConfigError("\n".join(problems))
     if not torch.cuda.is_available():
         claims += more
-    return _Benchmark(settings, claims, options).run()
+    with Processes(ahead=torch.cuda.is_available()) as processes:
+        return _Benchmark(settings, claims, options, processes).run()
 
 
 class _Benchmark:
@@ -97,14 +98,20 @@ class _Benchmark:
         settings: Of the benchmark.
         claims: What is checked.
         options: Options of ``fit`` that all cases share.
+        processes: That the cases run in.
     """
 
     def __init__(
-        self, settings: BenchmarkSettings, claims: list[Claim], options: list[str]
+        self,
+        settings: BenchmarkSettings,
+        claims: list[Claim],
+        options: list[str],
+        processes: Processes,
     ) -> None:
         self.claims = claims
+        self.processes = processes
         self.on_cpu = not torch.cuda.is_available()
-        plan = planned(options)
+        plan = planned(options, processes.take())
         self.subject = _subject(settings, options, self.on_cpu)
         self.results = Results(
             Path(settings.output),
@@ -139,7 +146,7 @@ class _Benchmark:
         try:
             with interrupting_signals(), screen:
                 for case in missing:
-                    self._measure(case, screen)
+                    self._measure(case, self.processes.take(more=case != missing[-1]), screen)
         except Interrupted as signal:
             status = 128 + signal.number
         rows = self._write()
@@ -149,10 +156,10 @@ class _Benchmark:
         )
         return status or int(all("reason" in row for row in rows))
 
-    def _measure(self, case: Case, screen: Screen) -> None:
+    def _measure(self, case: Case, process: ReadyProcess, screen: Screen) -> None:
         screen.begin(case)
         try:
-            result = run_case(case, self.subject, screen.tick)
+            result = run_case(case, self.subject, process, screen.tick)
         except Interrupted:
             self.results.add(case, self.subject.asked, {"reason": "interrupted"})
             raise
@@ -209,19 +216,19 @@ def _subject(settings: BenchmarkSettings, options: list[str], on_cpu: bool) -> S
     )
 
 
-def planned(options: Sequence[str]) -> dict[str, Any]:
+def planned(options: Sequence[str], process: ReadyProcess) -> dict[str, Any]:
     """Return what ``plan`` says of a fit, which also reads and tokenises the data.
 
     Raises:
         ConfigError: Such a fit would be refused.
     """
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        words = ["plan", *options, "--output", str(folder / "plan.json")]
-        status, errors = run_words(words, folder, lambda: None, None)
+    with process:
+        file = process.folder / "plan.json"
+        words = ["plan", *options, "--output", str(file)]
+        status, errors = process.run(words, lambda: None, None)
         if status:
             raise ConfigError(errors.strip().removeprefix("error: ") or f"plan: status {status}")
-        plan: dict[str, Any] = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+        plan: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return plan
 
 
