@@ -52,7 +52,7 @@ from bert_lightning.checkpoint import CHECKPOINTS, LAST
 from bert_lightning.errors import BertLightningError
 
 CELL_SECONDS = 240  # a cell that takes longer has failed
-HEADLINE_ROWS, LONG_ROWS, TITLES = 40_000, 20_000, 200_000
+HEADLINE_ROWS, LONG_ROWS, TITLES = 40_000, 20_000, 500_000
 SMALL_ROWS = 256
 SMALL_EXTENT = Extent(warmup=2, steps=4, seconds=5.0, repeats=2)
 TEXT_SEED = 7  # of the texts to predict, other ones than those to train on
