@@ -23,6 +23,7 @@ _JOB = "slurm_job"
 _SEED = re.compile(r"seed_\d+")
 _LOCK = ".lock"
 _held: dict[Path, IO[str]] = {}  # closing the file would give the lock away
+_made_here: set[Path] = set()  # folders that this very command has made
 
 
 def run_numbers(root: Path) -> list[int]:
@@ -85,12 +86,14 @@ def hold_run(folder: Path) -> Path:
 
 
 def release_runs() -> None:
-    """Let other processes train in the folders that this one has held."""
+    """Let other processes train in the folders that this one has held, and forget them."""
     while _held:
         _held.popitem()[1].close()
+    _made_here.clear()
 
 
 def _made(folder: Path, exist_ok: bool) -> Path:
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=exist_ok)
     except FileExistsError:
@@ -100,6 +103,8 @@ def _made(folder: Path, exist_ok: bool) -> Path:
             f"trainer.default_root_dir: expected a folder that can be written – found"
             f" {error.strerror} at {folder.absolute()}"
         ) from error
+    if is_new:
+        _made_here.add(folder.absolute())
     return folder
 
 
@@ -141,9 +146,12 @@ def _from_here(folder: Path) -> Path:
     return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
-def empty_run(run: Path) -> None:
-    """Remove all that was written for a run but the lock on it."""
-    for path in run.iterdir():
+def take_back_run(run: Path) -> None:
+    """Remove what was written for a run but the lock on it, if this very command made its folder.
+
+    A folder that was there before is left as it is, whatever it holds or lacks.
+    """
+    for path in run.iterdir() if run.absolute() in _made_here else ():
         if path.is_dir():
             shutil.rmtree(path)
         elif path.name != _LOCK:

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from bert_lightning.plugins import MACHINE_KEYS, precision_entries
 from bert_lightning.precision import computed_precision
-from bert_lightning.runs import empty_run
+from bert_lightning.runs import take_back_run
 from bert_lightning.spreadsheets import as_cell
 
 DROPPED_ROWS = "dropped_rows.csv"
@@ -34,7 +34,6 @@ class RunFolder(Callback):
         self.path = path
         self.config_yaml = config_yaml
         self.settings = settings
-        self._is_new = not any(path.glob("config*.yaml"))
         self._has_begun = False
 
     @property
@@ -83,8 +82,8 @@ class RunFolder(Callback):
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Take back what was written for a run that has not begun."""
-        if trainer.is_global_zero and self._is_new and not self._has_begun:
-            empty_run(self.path)
+        if trainer.is_global_zero and not self._has_begun:
+            take_back_run(self.path)
 
     def _list_dropped(self, faults: list[Any]) -> None:
         if not faults:

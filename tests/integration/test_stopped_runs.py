@@ -336,3 +336,31 @@ def test_what_ends_before_it_has_begun_leaves_no_run(run_cli, quick, tmp_path, m
     result = run_cli("fit", *quick, *words)
     assert result.status == 130, result.err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("hook", ["setup", "on_sanity_check_start"])
+@pytest.mark.parametrize("left", [("checkpoints",), ("checkpoints", "report", "metrics.csv")])
+def test_what_a_run_already_holds_is_never_taken_back(
+    run_cli, trained_folder, tmp_path, monkeypatch, hook, left
+):
+    """Only some of a run were copied, its config.yaml not, and going on ends before a step."""
+    run = tmp_path / "runs" / "1"
+    for path in (trained_folder / "runs" / "1").iterdir():
+        if path.name in left:
+            copy = shutil.copytree if path.is_dir() else shutil.copyfile
+            run.mkdir(parents=True, exist_ok=True)
+            copy(path, run / path.name)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert len(before) >= 2
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"soon_{hook}.py").write_text(
+        "from lightning.pytorch import Callback\nclass Soon(Callback):\n"
+        f"    def {hook}(self, *_, **__):\n        raise KeyboardInterrupt\n",
+        encoding="utf-8",
+    )
+    words = ["--data.path", trained_folder / "news", "--trainer.max_epochs", "3"]
+    words += ["--trainer.callbacks", f"[{{class_path: soon_{hook}.Soon}}]"]
+    words += ["--trainer.num_sanity_val_steps", "1"]
+    result = run_cli("fit", "--ckpt_path", run, *words)
+    assert result.status == 130, result.err
+    assert {path: path.read_bytes() for path in before} == before
