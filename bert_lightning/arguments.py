@@ -23,6 +23,7 @@ COMMANDS = {  # of Lightning, and what they do: the first lines of NewsTrainer's
     "predict": "Write label and probabilities of each text, in input order.",
     "plan": "Show what fit would run, with the same settings; train nothing.",
 }
+FIT_KEYS = ("test_after_fit", "save_every_seconds", "save_every_steps")  # a checkpoint keeps them
 TRAINING = ("fit", "plan")  # plan takes whatever fit takes
 INSPECT = "inspect"  # the commands beside Lightning's
 INSPECT_TASK = "Show what is in a data set and what is wrong with it."

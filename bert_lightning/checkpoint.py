@@ -302,6 +302,23 @@ def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:
     return path
 
 
+def unsaved_runs(checkpoint: Path, root: Path) -> list[Path]:
+    """Return the folders of newer fits, which have no such checkpoint.
+
+    Args:
+        checkpoint: What ``best`` or ``last`` was found to be.
+        root: Folder that holds ``runs/``.
+    """
+    runs = [root / RUNS / str(number) for number in run_numbers(root)]
+    found = [number for number, run in enumerate(runs) if checkpoint.is_relative_to(run)]
+    newer = runs[found[0] + 1 :] if found else []
+    return [run for run in newer if any(map(_is_of_fit, run.glob("config.yaml")))]
+
+
+def _is_of_fit(config: Path) -> bool:
+    return "\ntest_after_fit:" in config.read_text(encoding="utf-8")
+
+
 def _expect_no_seeds(run: Path, name: str) -> None:
     """Refuse a run of several seeds: which of them is meant is for the user to say."""
     folders = [path for path in seed_folders(run) if (path / CHECKPOINTS / f"{name}.ckpt").exists()]

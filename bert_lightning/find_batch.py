@@ -176,8 +176,8 @@ def largest_fitting(
     Args:
         numbers: Ascending.
         fits: Tries a number, which takes time; called once for each number that is tried.
-        guess: Index of the number that is tried first. If it is right, or the next one is, two
-            trials are enough.
+        guess: Index of the number that is tried first. If it is right, or the next smaller one is,
+            two trials are enough.
     """
     low, high, index = -1, len(numbers), guess  # numbers[low] fits, numbers[high] does not
     stride = 1

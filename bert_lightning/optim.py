@@ -281,7 +281,8 @@ class UpdateSchedule:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on after so many updates; older checkpoints call them ``last_epoch``."""
-        steps = state_dict.get("optimizer_steps", state_dict.get("last_epoch", 0))
+        older = "last_epoch" in state_dict
+        steps = state_dict["last_epoch" if older else "optimizer_steps"]
         self.optimizer_steps.fill_(steps)
         self._set_rates()
 

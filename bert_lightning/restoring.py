@@ -79,6 +79,10 @@ class CheckpointConnector(_CheckpointConnector):
                 found = f"{len(stored[name])} {name} instead of {len(objects)}"
                 raise refusal(self._ckpt_path, found)
         super().restore_optimizers_and_schedulers()
+        updates = stored["lr_schedulers"][0].get("optimizer_steps", 0)
+        sums = [states["state"] for states in stored["optimizer_states"]]
+        if "optimizer_states" in configured and updates and not all(sums):
+            raise refusal(self._ckpt_path, f"an optimizer without sums after {updates:,} updates")
 
 
 def unlike(found: Any, own: Any, name: str) -> list[str]:

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,10 @@ from bert_lightning.benchmark.peers import (
 from bert_lightning.benchmark.scaling_checks import (
     CHECKS,
     STRATEGY_OPTIONS,
-    Check,
     precision_options,
 )
 from bert_lightning.benchmark.scaling_tables import as_markdown
-from bert_lightning.benchmark.stopwatch import Extent, ProcessTimer
+from bert_lightning.benchmark.stopwatch import ProcessTimer
 
 SMALL = (2, 4)  # steps of warm-up and window on a CPU
 
@@ -70,22 +70,23 @@ def main(arguments: list[str] | None = None) -> None:
     circumstances = circumstances_of(options)
     call = time.strftime("%Y-%m-%d %H:%M:%S")
 
-    def measure(known: Result, work: Any) -> None:
+    def measure(known: Result, work: Callable[..., Result], *given: Any) -> None:
         known = {**known, "environment": circumstances}
         if options.again or not book.has(known):
-            book.add(known, {"call": call, **work()})
+            absent = missing(known["devices"], options.small)
+            book.add(known, {"call": call, **({"reason": absent} if absent else work(*given))})
 
     with tempfile.TemporaryDirectory() as folder:
         workplace = Workplace(Path(folder), options)
         for load in LOADS:
             for devices, strategy in _cells(options):
                 known = {"group": load.group.name, "cell": strategy, "devices": devices}
-                measure(known, lambda: _measure(load, strategy, devices, workplace))  # noqa: B023
+                measure(known, _measure, load, strategy, devices, workplace)
         for devices in (number for number in options.devices if number > 1):
             for name, check in CHECKS.items():
                 place = Path(folder, f"{name} on {devices}")
                 known = {"group": "checks", "cell": name, "devices": devices}
-                measure(known, lambda: _checked(check, place, devices, options.small))  # noqa: B023
+                measure(known, check, place, devices, options.small)
     sys.stdout.write(as_markdown(book.results))
 
 
@@ -120,9 +121,6 @@ def _cells(options: argparse.Namespace) -> list[tuple[int, str]]:
 def _measure(load: Load, strategy: str, devices: int, workplace: Workplace) -> Result:
     """Run a cell and return what its processes have measured together, or why nothing was."""
     small = workplace.options.small
-    absent = missing(devices, small)
-    if absent:
-        return {"reason": absent}
     place = workplace.place(load.group)
     place = replace(place, runs=workplace.folder / f"{load.group.name} {strategy} {devices}")
     warmup, steps = SMALL if small else (load.group.warmup, load.steps)
@@ -158,11 +156,6 @@ def _measure(load: Load, strategy: str, devices: int, workplace: Workplace) -> R
     )
 
 
-def _checked(check: Check, folder: Path, devices: int, small: bool) -> Result:
-    absent = missing(devices, small)
-    return {"reason": absent} if absent else check(folder, devices, small)
-
-
 def missing(devices: int, small: bool) -> str:
     """Return why a cell cannot run here, or nothing."""
     found = torch.cuda.device_count()
@@ -177,7 +170,7 @@ def together(processes: list[Result], execution: str) -> Result:
         **{key: round(sum(each[key] for each in processes), 1) for key in summed},
         **{key: max((each[key] for each in processes), key=lambda x: x or 0) for key in most},
         "steps": processes[0]["steps"],
-        "extent": asdict(Extent(**processes[0]["extent"])),
+        "extent": processes[0]["extent"],
         "execution": execution,
     }
 

@@ -53,6 +53,14 @@ class BestAndLast(Checkpoint):
         return {"best_score": self.best_score}
 
     @override
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        # Lightning passes over a state that is missing, and a worse one could become the best
+        if trainer.training and not checkpoint["callbacks"].get(self.state_key):
+            raise LookupError(f"no state of {self.state_key} in callbacks")
+
+    @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         score = state_dict["best_score"]
         self.best_score = None if score is None else float(score)

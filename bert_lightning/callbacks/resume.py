@@ -74,8 +74,21 @@ class ExactResume(Callback):
         if loader.num_workers and loop._data_fetcher is not None:
             # its workers were given batches before the checkpoint was read
             iter(loop._data_fetcher)
-        if len(self._states) == trainer.world_size:  # on other processes the rows differ anyhow
+        if len(self._states) == trainer.world_size:
             _restore(self._states[trainer.global_rank], trainer.strategy.root_device)
+        elif trainer.is_global_zero:
+            self._say_of_processes(trainer.world_size)
+
+    def _say_of_processes(self, now: int) -> None:
+        """Say what differs where there is no random state for each process."""
+        then = len(self._states)
+        self.console.say(
+            f"{'resume':<9} the run was on {then} devices, now it is on {now}: name strategy and"
+            " devices again to train as before, as no checkpoint holds them"
+            if then
+            else f"{'resume':<9} the checkpoint holds no random states: dropout differs from that"
+            " of a run that went on"
+        )
 
     def _say_if_unscored(self, trainer: Trainer) -> None:
         """Say that a validation is missing: a user's own callback saved before it."""

@@ -10,6 +10,7 @@ import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
+from bert_lightning.arguments import FIT_KEYS
 from bert_lightning.plugins import MACHINE_KEYS, precision_entries
 from bert_lightning.precision import computed_precision
 from bert_lightning.runs import take_back_run
@@ -120,6 +121,7 @@ class RunFolder(Callback):
             "model": self.settings["model"],
             "amp": self.settings["amp"],
             "matmul": self.settings["matmul"],
+            **{key: self.settings[key] for key in FIT_KEYS},
             "data": {**self.settings["data"], "path": data.path, "predict_path": None},
         }
         on_cpu = trainer.strategy.root_device.type == "cpu"

@@ -129,6 +129,13 @@ class StopSignals(Checkpoint):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._act_if_due(trainer)
 
+    @override
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # all is saved: one that came since then, or that no batch was left to agree on, ends it now
+        self._signal = trainer.strategy.broadcast(self._signal)
+        if self._signal:
+            self._act(trainer)
+
     def _act_if_due(self, trainer: Trainer) -> None:
         if self._is_due(trainer):
             self._act(trainer)

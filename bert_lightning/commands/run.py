@@ -25,6 +25,7 @@ from typing_extensions import override
 from bert_lightning.amp import AmpSettings
 from bert_lightning.arguments import (
     COMMANDS,
+    FIT_KEYS,
     TRAINING,
     configs_folder,
     explain,
@@ -40,6 +41,7 @@ from bert_lightning.checkpoint import (
     read_run,
     replace_damaged,
     stand_in,
+    unsaved_runs,
 )
 from bert_lightning.console import Console
 from bert_lightning.data.labels import Trained
@@ -63,7 +65,7 @@ from bert_lightning.runs import hold_run, run_of_checkpoint, run_of_job
 from bert_lightning.seeds import check_seeds, follow_starter, refuse_checkpoint, run_seeds
 from bert_lightning.trainer import NewsTrainer
 
-RESUMED = ("seed_everything", "model", "amp", "matmul", "data")  # beside the trainer's settings
+RESUMED = ("seed_everything", "model", "amp", "matmul", "data", *FIT_KEYS)  # beside the trainer's
 
 
 def run_command(args: Sequence[str]) -> int:
@@ -204,6 +206,9 @@ class NewsCLI(LightningCLI):
 
     def _found(self, name: str, root: Path, default: str) -> str:
         path = find_checkpoint(name, root, default)
+        for newer in unsaved_runs(path, root) if name in ("best", "last") else ():
+            taken = f"the newest that has one is {path.parent.parent}"
+            self.request.console.say(f"{name:<9} {newer} has no {name} checkpoint; {taken}")
         goes_on = self.request.command == "fit" and path.name == LAST and is_first_process()
         if goes_on and (run := run_of_checkpoint(path)):
             hold_run(run)

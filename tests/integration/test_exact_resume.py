@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+import yaml
 
 from bert_lightning.module import BertClassifier
 
@@ -153,6 +154,54 @@ def test_a_validation_that_a_run_was_killed_in_comes_after_all(
     assert_same_weights(state, whole, "killed")
     assert resumed == history
     assert len(history) == 2
+
+
+def test_how_often_is_saved_and_whether_is_tested_come_back(run_cli, quick, tmp_path):
+    words = ("--save_every_steps", "2", "--save_every_seconds", "7", "--test_after_fit", "false")
+    assert run_cli("fit", *quick, *words).status == 0
+    more = ("--trainer.max_epochs", "2", "--save_every_seconds", "9")
+    status, _, err = run_cli("fit", "--ckpt_path", "last", *more)
+    assert status == 0, err
+    (file,) = (tmp_path / "runs" / "1").glob("config_resumed_*.yaml")
+    settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert settings["save_every_steps"] == 2
+    assert settings["save_every_seconds"] == 9  # typed
+    assert settings["test_after_fit"] is False
+
+
+def test_a_newer_run_without_a_checkpoint_is_told(run_cli, quick, tmp_path):
+    assert run_cli("fit", *quick).status == 0
+    assert run_cli("test", "--ckpt_path", "best").status == 0  # no run to go on with
+    config = tmp_path / "runs" / "1" / "config.yaml"
+    more = ("--trainer.max_epochs", "2")
+    told = "runs/3 has no last checkpoint; the newest that has one is runs/1"
+    assert told not in run_cli("plan", "--ckpt_path", "last", *more).out
+    (tmp_path / "runs" / "3").mkdir()  # killed before it saved
+    (tmp_path / "runs" / "3" / "config.yaml").write_bytes(config.read_bytes())
+    assert told in run_cli("plan", "--ckpt_path", "last", *more).out
+    assert told in run_cli("fit", "--ckpt_path", "last", *more).out
+
+
+def test_another_number_of_devices_is_told(run_cli, run_process, quick, tmp_path):
+    two = ("--config", "ddp.yaml", "--trainer.devices", "2")
+    status, _, err = run_process("fit", *quick, *two)
+    assert status == 0, err
+    told = "the run was on 2 devices, now it is on 1: name strategy and devices again"
+    more = ("--trainer.max_epochs", "2")
+    assert told in run_cli("fit", "--ckpt_path", "last", *more).out
+    assert "the run was on" not in run_cli("fit", "--ckpt_path", "last", *more).out
+
+
+def test_random_states_that_are_missing_are_told(run_cli, quick, saved_states):
+    assert run_cli(*words_of(quick)).status == 0
+    _, path = saved_states[0]
+    content = torch.load(path, weights_only=True)
+    del content["random_states"]
+    path.unlink()
+    torch.save(content, path)
+    result = run_cli("fit", "--ckpt_path", path)
+    assert result.status == 0, result.err
+    assert "holds no random states: dropout differs from that of a run that went on" in result.out
 
 
 def test_a_checkpoint_of_the_users_before_a_validation_is_told(run_cli, quick, tmp_path):

@@ -364,3 +364,25 @@ def test_what_a_run_already_holds_is_never_taken_back(
     result = run_cli("fit", "--ckpt_path", run, *words)
     assert result.status == 130, result.err
     assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("devices", "number"),
+    [((), signal.SIGTERM), ((), signal.SIGINT), (TWO, signal.SIGTERM)],
+    ids=["term", "int", "term_two"],
+)
+def test_a_signal_after_the_last_save_ends_the_run_before_its_test(
+    start, quick, tmp_path, devices, number
+):
+    (tmp_path / "late.py").write_text(
+        "import os\nfrom lightning.pytorch import Callback\nclass Late(Callback):\n"
+        "    def on_train_end(self, trainer, *_):\n"
+        f"        if trainer.is_global_zero:\n            os.kill(os.getpid(), {int(number)})\n",
+        encoding="utf-8",
+    )
+    process = start("fit", *quick, *devices, "--trainer.callbacks", "[{class_path: late.Late}]")
+    status, out = end_of(process)
+    assert status == 128 + number, out
+    assert f"stopped   by {number.name} after step" in out
+    assert "test/loss" not in out
+    wait_for_the_end_of_all(process)
