@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_lightning.benchmark.peer_cells import GROUPS, Group
@@ -67,23 +67,24 @@ def as_markdown(results: list[Result]) -> str:
         " labels.",
         "",
     ]
-    environments: list[dict[str, Any]] = []
-    for result in results:
-        if result["environment"] not in environments:
-            environments.append(result["environment"])
-    for environment in environments:
-        lines += [
-            f"## {environment['device']}",
-            "",
-            ", ".join(f"{name} {value}" for name, value in environment.items()),
-            "",
-        ]
-        if environment["device"] == "cpu":
+    for heading, own in by_environment(results):
+        lines += heading
+        if own[0]["environment"]["device"] == "cpu":
             lines += ["Nothing is fp16 here: a CPU runs the peers' mixed precision in float32.", ""]
-        own = [result for result in results if result["environment"] == environment]
         for group in GROUPS:
             lines += _table(group, {r["cell"]: r for r in own if r["group"] == group.name})
     return "\n".join(lines).rstrip() + "\n"
+
+
+def by_environment(results: list[Result]) -> Iterator[tuple[list[str], list[Result]]]:
+    """Yield the heading of each machine and its versions, with the results of both."""
+    left = results
+    while left:
+        environment = left[0]["environment"]
+        versions = ", ".join(f"{name} {value}" for name, value in environment.items())
+        heading = [f"## {environment['device']}", "", versions, ""]
+        yield heading, [result for result in left if result["environment"] == environment]
+        left = [result for result in left if result["environment"] != environment]
 
 
 def _table(group: Group, rows: dict[str, Result]) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from bert_lightning.benchmark.peer_tables import Result
+from bert_lightning.benchmark.peer_tables import Result, by_environment
 
 HEADINGS = ("strategy", "devices", "samples/s", "efficiency", "execution", "GiB a device", "steps")
 
@@ -19,15 +17,9 @@ def as_markdown(results: list[Result]) -> str:
         " device had allocated.",
         "",
     ]
-    for environment in _unique(result["environment"] for result in results):
-        lines += [
-            f"## {environment['device']}",
-            "",
-            ", ".join(f"{name} {value}" for name, value in environment.items()),
-            "",
-        ]
-        own = [result for result in results if result["environment"] == environment]
-        for group in _unique(row["group"] for row in own if row["group"] != "checks"):
+    for heading, own in by_environment(results):
+        lines += heading
+        for group in dict.fromkeys(row["group"] for row in own if row["group"] != "checks"):
             lines += [f"### {group}", ""]
             lines += _speeds([row for row in own if row["group"] == group])
         lines += _checks([row for row in own if row["group"] == "checks"])
@@ -87,11 +79,3 @@ def _checks(rows: list[Result]) -> list[str]:
 
 def _table(cells: list[tuple[str, ...]]) -> list[str]:
     return [*(f"| {' | '.join(row)} |" for row in cells), ""]
-
-
-def _unique(values: Any) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
