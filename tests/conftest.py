@@ -22,6 +22,7 @@ REPO = Path(__file__).parent.parent
 REAL_DATA = Path(os.environ.get("BERT_LIGHTNING_REAL_DATA") or REPO.parent / "shared" / "data")
 NEWS_ROWS = {"train": 64, "val": 17, "test": 33}
 PROCESS_SECONDS = 240
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 TWO_STEPS = (
     *("--trainer.max_epochs", "1"),
     *("--trainer.limit_train_batches", "2"),
@@ -204,12 +205,17 @@ def run_cli(tmp_path, capsys):
         capsys.readouterr()
         before = Path.cwd()
         os.chdir(cwd)
+        # a run listens to signals, and Lightning ignores Ctrl-C after the first one: left so, the
+        # processes that later tests start would ignore it too
+        handlers = {name: signal.getsignal(name) for name in _SIGNALS}
         try:
             status = cli.main([str(arg) for arg in args])
         except SystemExit as stop:  # --help and --print_config
             status = int(stop.code or 0)
         finally:
             os.chdir(before)
+            for name, handler in handlers.items():
+                signal.signal(name, handler)
         return Result(status, *capsys.readouterr())
 
     return run
