@@ -343,7 +343,7 @@ class Assembly:
         lines = model_lines(self.model, request.checkpoint)
         if request.command == "predict":
             typed = request.typed.get("data.predict_path", self.datamodule.predict_path)
-            data = "standard input" if typed == "-" else str(typed)
+            data = "standard input" if typed == "-" else str(typed or "none named")
             return {**lines, "data": data, "precision": precision}
         lines |= data_lines(self.datamodule)
         if request.is_training:

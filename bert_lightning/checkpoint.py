@@ -327,3 +327,11 @@ def _expect_no_seeds(run: Path, name: str) -> None:
             f"ckpt_path: expected one run – found {run}, whose {len(folders)} seeds have a {name}"
             f" checkpoint each\ngive one of {', '.join(map(str, folders))}"
         )
+
+
+def way_on(run: Path) -> str:
+    """Return the words for what to do with a run that has ended early."""
+    last = run / CHECKPOINTS / LAST
+    if not last.exists():
+        return "no checkpoint was written yet: begin again"
+    return f"the last checkpoint is {last}: go on with fit --ckpt_path {run}"

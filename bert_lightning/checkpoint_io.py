@@ -12,7 +12,7 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from typing_extensions import override
 
-from bert_lightning.checkpoint import seal
+from bert_lightning.checkpoint import CHECKPOINTS, seal, way_on
 from bert_lightning.errors import TrainingError
 
 _BESIDE_TENSORS = 1 << 20  # bytes, generously: names, settings, tokenizer
@@ -78,7 +78,7 @@ def _expect_room(folder: Path, needed: int) -> None:
 def _full(folder: Path, free: int, needed: int) -> TrainingError:
     return TrainingError(
         f"{folder}: expected {_size(needed)} free for a checkpoint – found {_size(free)}\n"
-        "the checkpoints that are there are whole; make room, then go on with fit --ckpt_path last"
+        f"make room; {_way_on(folder)}"
     )
 
 
@@ -86,8 +86,13 @@ def _failed(file: Path, error: BaseException) -> TrainingError:
     reason = getattr(error, "strerror", None) or "a disk, or a quota on it, that takes no more"
     return TrainingError(
         f"{file}: expected to write a checkpoint – found {reason}\n"
-        "the checkpoints that are there are whole; mend this, then go on with fit --ckpt_path last"
+        f"mend this; {_way_on(file.parent)}"
     )
+
+
+def _way_on(folder: Path) -> str:
+    is_of_run = folder.name == CHECKPOINTS  # a user's own callback may write elsewhere
+    return way_on(folder.parent) if is_of_run else "the checkpoints that are there are whole"
 
 
 def _size(count: int) -> str:

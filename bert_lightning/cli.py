@@ -12,6 +12,7 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from bert_lightning import __version__
 from bert_lightning.arguments import (
@@ -25,7 +26,7 @@ from bert_lightning.arguments import (
 from bert_lightning.decisions import decided, forget_decisions
 from bert_lightning.errors import BertLightningError, ConfigError, on_screen
 from bert_lightning.notices import is_about_settings
-from bert_lightning.runs import discard_if_empty, release_runs
+from bert_lightning.runs import discard_if_empty, release_runs, run_of_checkpoint
 
 _SIGPIPE = 13  # Windows has no name for it
 
@@ -125,11 +126,15 @@ def _overview(given: list[str]) -> int:
 
 
 def _no_room(given: list[str]) -> str:
-    if "fit" not in given:
+    checkpoint = decided("CHECKPOINT")
+    run = decided("RUN") or (run_of_checkpoint(Path(checkpoint)) if checkpoint else None)
+    if "fit" not in given or not run:
         return "output: expected room to write – found none on the disk\nmake room, then try again"
+    from bert_lightning.checkpoint import way_on  # slow to load
+
     return (
         "trainer.default_root_dir: expected room to write – found none on the disk\n"
-        "the checkpoints that are there are whole; make room, then go on with fit --ckpt_path last"
+        f"make room; {way_on(Path(run))}"
     )
 
 

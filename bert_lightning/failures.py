@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.utilities.memory import is_oom_error
 
-from bert_lightning.checkpoint import CHECKPOINTS, LAST
+from bert_lightning.checkpoint import way_on
 from bert_lightning.errors import TrainingError
 
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
@@ -47,7 +47,7 @@ def told_in_words(rows: int, run: Path | None, launcher: Any = None) -> Iterator
         said = _in_words(error, rows) or _lost(error, statuses)
         if not said:
             raise
-        raise TrainingError(said + (_way_on(run) if run else "")) from error
+        raise TrainingError(said + (f"\n{way_on(run)}" if run else "")) from error
 
 
 def _end_started(launcher: Any) -> list[int | None]:
@@ -110,10 +110,3 @@ def _beginning(text: str) -> str:
     """Return the first two sentences of torch's words, without the place in its own code."""
     text = re.sub(r"^\[enforce fail[^\]]*\].*?\. |^\[\S*\] ", "", text.strip())
     return ". ".join(re.split(r"\. |\n", text)[:2]).rstrip(".") or "none left"
-
-
-def _way_on(run: Path) -> str:
-    last = run / CHECKPOINTS / LAST
-    if not last.exists():
-        return "\nno checkpoint was written yet: begin again"
-    return f"\nthe last checkpoint is {last}: go on with fit --ckpt_path {run}"

@@ -60,12 +60,19 @@ def hold_run(folder: Path) -> Path:
     it. Where a file system knows no locks, nothing is kept away.
 
     Raises:
-        ConfigError: Another process trains there.
+        ConfigError: Another process trains there, or it cannot be written.
     """
     path = (folder / _LOCK).absolute()
     if path in _held:
         return folder
-    file = path.open("a+", encoding="utf-8")
+    try:
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"ckpt_path: expected a run folder that can be written – found {error.strerror} at"
+            f" {folder.absolute()}\nmake it writable, or copy the checkpoint elsewhere: fit"
+            " --ckpt_path COPY begins a run of its own with it"
+        ) from error
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

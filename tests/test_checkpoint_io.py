@@ -296,12 +296,12 @@ def test_a_disk_that_fails_is_told_in_words(tmp_path, monkeypatch, error):
     def fail(*_):
         raise error
 
-    file = save(tmp_path / "last.ckpt", 1)
+    file = save(tmp_path / "runs/7/checkpoints/last.ckpt", 1)
     monkeypatch.setattr(checkpoint_io.torch, "save", fail)
     with pytest.raises(TrainingError, match="expected to write a checkpoint – found") as caught:
         save(file, 2)
     assert str(file) in str(caught.value)
-    assert "fit --ckpt_path last" in str(caught.value)
+    assert f"go on with fit --ckpt_path {tmp_path / 'runs/7'}" in str(caught.value)
     assert step_of(file) == 1
 
 

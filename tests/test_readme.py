@@ -15,7 +15,7 @@ REPO = Path(__file__).parent.parent
 READMES = ("README.md", "README.zh-CN.md")
 FIRST_LINE = "python -m pip install -e . && python main.py fit --config amp.yaml"
 TEST_LINE = 'python -m pip install -e ".[dev]" && python -m pytest -n 2 --dist loadfile'
-TITLE = "海东大学食堂试用送餐机器人"
+TITLE = "新款手机续航提升一倍"
 GROUPS = ("data", "demo", "inspection", "callbacks", "commands", "benchmark")
 
 

@@ -116,3 +116,13 @@ def test_a_run_is_held_by_one_process_until_it_is_killed(tmp_path, holder):
         assert hold_run(tmp_path) == tmp_path  # it may ask again
     finally:
         release_runs()
+
+
+def test_a_run_folder_that_cannot_be_written_is_refused_with_a_way_on(tmp_path):
+    (tmp_path / ".lock").mkdir()  # to the program of root no folder is read-only
+    with pytest.raises(ConfigError) as error:
+        hold_run(tmp_path)
+    assert f"expected a run folder that can be written – found Is a directory at {tmp_path}" in str(
+        error.value
+    )
+    assert "copy the checkpoint elsewhere: fit --ckpt_path COPY" in str(error.value)

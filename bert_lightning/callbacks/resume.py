@@ -147,9 +147,11 @@ def _expect_states(states: list[dict[str, Any]]) -> None:
 
 
 def _restore(states: dict[str, Any], device: torch.device) -> None:
-    keys, *rest = states["numpy"]
+    keys, position, *rest = states["numpy"]
+    if not 0 <= position <= len(keys):  # NumPy would read whatever lies beyond them
+        raise ValueError(f"a position of {position} in {len(keys)} random numbers")
     random.setstate(states["python"])
-    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *rest))
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, *rest))
     torch.set_rng_state(states["torch"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -36,6 +36,7 @@ class RunFolder(Callback):
         self.config_yaml = config_yaml
         self.settings = settings
         self._has_begun = False
+        self._config: Path | None = None  # written by this command
 
     @property
     def checkpoints(self) -> Path:
@@ -57,12 +58,10 @@ class RunFolder(Callback):
         self.path = Path(trainer.strategy.broadcast(str(self.path)))
         if trainer.is_global_zero and not list(self.path.glob("config*.yaml")):
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.yaml").write_text(self.config_yaml, encoding="utf-8")
+            self._write_config("config.yaml")
         elif trainer.is_global_zero and not self._is_saved():
             number = len(list(self.path.glob("config*.yaml")))
-            file = self.path / f"config_resumed_{number}.yaml"
-            file.write_text(self.config_yaml, encoding="utf-8")
-
+            self._write_config(f"config_resumed_{number}.yaml")
         if trainer.is_global_zero and stage == "fit":
             self._list_dropped(trainer.datamodule.news.dropped)  # type: ignore[attr-defined]
 
@@ -85,6 +84,12 @@ class RunFolder(Callback):
         """Take back what was written for a run that has not begun."""
         if trainer.is_global_zero and not self._has_begun:
             take_back_run(self.path)
+            if self._config:
+                self._config.unlink(missing_ok=True)
+
+    def _write_config(self, name: str) -> None:
+        self._config = self.path / name
+        self._config.write_text(self.config_yaml, encoding="utf-8")
 
     def _list_dropped(self, faults: list[Any]) -> None:
         if not faults:

@@ -101,8 +101,13 @@ class StopSignals(Checkpoint):
             self._signal = number
 
     def _leave_at_once(self, number: int, _: FrameType | None) -> None:
-        if signal.Signals(number).name in _ENDING:
-            raise SystemExit(128 + number)
+        name = signal.Signals(number).name
+        if name not in _ENDING:
+            return
+        if self._is_first:  # not by the console, which may be in the midst of a line
+            kept = f"; what was saved in {self.folder} is kept" if self.save else ""
+            os.write(2, f"\n{'stopped':<9} by {name} at once{kept}\n".encode())
+        raise SystemExit(128 + number)
 
     @override
     def on_train_batch_end(

@@ -104,7 +104,9 @@ def test_a_full_disk_ends_a_fit_in_words_and_with_room_it_goes_on_to_the_same_we
     fit, run_cli, disk, leaves
 ):
     final = whole_run(fit, disk)
-    assert_told(fit(step=5, leaves=leaves))
+    ended = fit(step=5, leaves=leaves)
+    assert_told(ended)
+    assert "go on with fit --ckpt_path runs/1\n" in ended.err
     checkpoints = disk / "runs" / "1" / "checkpoints"
     assert damage(checkpoints / "last.ckpt") is None
     assert torch.load(checkpoints / "last.ckpt", weights_only=True)["global_step"] == 3
@@ -128,7 +130,7 @@ def test_a_disk_that_others_fill_while_a_checkpoint_is_written(disk, monkeypatch
     (disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - left))
     with pytest.raises(TrainingError, match="expected 4 MiB free for a checkpoint – found") as told:
         io.save_checkpoint({"weight": torch.rand(1000, 1000)}, last)
-    assert "go on with fit --ckpt_path last" in str(told.value)
+    assert "the checkpoints that are there are whole" in str(told.value)
     assert torch.equal(torch.load(last, weights_only=True)["weight"], state["weight"])
     assert [path.name for path in disk.glob("last*")] == ["last.ckpt"]
 

@@ -226,6 +226,7 @@ STATES = {
     "random states of numbers": lambda c: c.update(random_states=[1]),
     "no random state of Python": lambda c: _random(c).pop("python"),
     "a random state of words": lambda c: _random(c).update(python="x"),
+    "a random state of NumPy too far": lambda c: _random(c)["numpy"].__setitem__(1, 5000),
     "a random state of NumPy too short": lambda c: _random(c).update(numpy=[torch.zeros(2)]),
     "a random state of torch too short": lambda c: _random(c).update(torch=torch.zeros(2)),
     "batches an epoch of words": lambda c: c.update(batches_an_epoch="x"),

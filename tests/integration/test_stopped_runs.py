@@ -207,6 +207,41 @@ def test_sigterm_saves_within_a_step_and_ends_with_143(start, long_run, tmp_path
     assert_same(weights(tmp_path / "runs" / "2"), weights(tmp_path / "runs" / "1"))
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_a_signal_in_the_test_ends_it_at_once_in_words(start, quick, tmp_path, number):
+    (tmp_path / "tests.py").write_text(
+        "import time\nfrom lightning.pytorch import Callback\nclass Tests(Callback):\n"
+        "    def on_test_batch_start(self, *_):\n        print('now', flush=True)\n"
+        "        time.sleep(60)\n",
+        encoding="utf-8",
+    )
+    process = start("fit", *quick, "--trainer.callbacks", "[{class_path: tests.Tests}]")
+    assert wait_for(process, "^now")
+    process.send_signal(number)
+    status, out = end_of(process)
+    assert status == 128 + number, out
+    assert f"stopped   by {number.name} at once; what was saved in runs/1 is kept\n" in out
+    assert "Traceback" not in out
+
+
+def test_a_second_ctrl_c_ends_at_once_in_words(start, long_run, tmp_path):
+    (tmp_path / "long.py").write_text(
+        "import time\nfrom lightning.pytorch import Callback\nclass Long(Callback):\n"
+        "    def on_train_batch_start(self, *_):\n        print('now', flush=True)\n"
+        "        [time.sleep(0.1) for _ in range(600)]\n",
+        encoding="utf-8",
+    )
+    process = start(*long_run, "--trainer.callbacks", "[{class_path: long.Long}]")
+    assert wait_for(process, "^now")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    status, out = end_of(process)
+    assert status == 130, out
+    assert "stopped   by SIGINT at once; what was saved in runs/1 is kept\n" in out
+    assert "Traceback" not in out
+
+
 def test_sigusr1_saves_and_goes_on_and_ctrl_c_ends_with_130(start, long_run, tmp_path):
     process = start(*long_run)
     assert wait_for(process, "^steps ")
@@ -300,7 +335,7 @@ def test_a_full_disk_ends_the_run_in_words_and_leaves_the_last_checkpoint(
     status, _, err = run_cli("fit", "--ckpt_path", "last", "--trainer.max_epochs", "2")
     assert status == 1
     assert "expected 4 MiB free for a checkpoint – found 0 MiB" in err
-    assert "go on with fit --ckpt_path last" in err
+    assert "go on with fit --ckpt_path runs/1" in err
     assert last.read_bytes() == before
     assert not list(last.parent.glob("*.tmp"))
 
@@ -364,6 +399,26 @@ def test_what_a_run_already_holds_is_never_taken_back(
     result = run_cli("fit", "--ckpt_path", run, *words)
     assert result.status == 130, result.err
     assert {path: path.read_bytes() for path in before} == before
+    assert list(run.glob("config*.yaml")) == []  # those of what has not begun
+
+
+def test_going_on_that_ends_before_it_has_begun_leaves_no_config(
+    run_cli, trained_folder, tmp_path, monkeypatch
+):
+    shutil.copytree(trained_folder / "runs", tmp_path / "runs")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "at_once.py").write_text(
+        "from lightning.pytorch import Callback\nclass AtOnce(Callback):\n"
+        "    def on_fit_start(self, *_, **__):\n        raise KeyboardInterrupt\n",
+        encoding="utf-8",
+    )
+    words = ["--data.path", trained_folder / "news", "--trainer.max_epochs", "3"]
+    result = run_cli(
+        *("fit", "--ckpt_path", "last", *words),
+        *("--trainer.callbacks", "[{class_path: at_once.AtOnce}]"),
+    )
+    assert result.status == 130, result.err
+    assert [file.name for file in (tmp_path / "runs" / "1").glob("config*")] == ["config.yaml"]
 
 
 @pytest.mark.parametrize(
