@@ -248,9 +248,8 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     if c.checkpoint:
         plan.numbers["steps_left"] = max(0, steps.total - done.steps)
         lines["steps"] += f"; {done.steps:,} done, {plan.numbers['steps_left']:,} left"
-    lines["warm-up"] = (
-        f"{warmup:,} of {steps.total:,} steps (model.warmup_ratio {model.warmup_ratio:g})"
-    )
+    share = f"model.warmup_ratio {model.warmup_ratio:g}"
+    lines["warm-up"] = f"{warmup:,} of {steps.total:,} steps ({share})"
     plan.numbers["rates"], lines["schedule"] = _schedule(model, warmup, steps.total)
     lines["clipping"] = _clipping_line(config.trainer, precision == "16-mixed")
     lines["precision"] = path
@@ -263,20 +262,25 @@ def make_plan(trainer: Any, model: Any, data: Any, circumstances: Circumstances)
     if c.processes * windows > 1:
         one = count_steps(data.training_batches(1), limit, 1, max_epochs, max_steps)
         plan.warnings.append(_scaling_warning(model, data, c.processes * windows, steps, one))
-    facts = Facts(
+    plan.warnings += _conflicts(c, _facts(model, data, c, plan.numbers, steps, batches))
+    return plan
+
+
+def _facts(
+    model: Any, data: Any, c: Circumstances, numbers: dict[str, Any], steps: Steps, batches: int
+) -> Facts:
+    return Facts(
         on_cpu=c.on_cpu,
         is_mini=model.backbone.name.startswith("built-in mini"),
         processes=c.processes,
         strategy=c.strategy,
-        precision=precision,
+        precision=numbers["precision"],
         batches=batches,
         total_steps=steps.total,
         epoch_steps=steps.in_epochs,
-        warmup_steps=warmup,
+        warmup_steps=numbers["warmup_steps"],
         has_test="test" in data.splits,
     )
-    plan.warnings += _conflicts(c, facts)
-    return plan
 
 
 def _batch_line(data: Any, c: Circumstances, windows: int, batches: int) -> str:
