@@ -198,8 +198,7 @@ def explain(message: str, valid_keys: Iterable[str]) -> str:
         dashes, key = unknown.groups()
         if message.startswith("unrecognized") and not dashes:
             return f"arguments: expected options such as --data.path – found the word {key!r}"
-        near = nearest_key(key, valid_keys)
-        return f"{key}: expected a known key – there is no such key\ndid you mean {near}?"
+        return f"{key}: expected a known key – there is no such key\n{_meant(key, valid_keys)}"
     return message
 
 
@@ -233,10 +232,9 @@ def _explain_object(key: str, reason: str) -> str | None:
                 f"{key}: expected the name of a class before {unknown.group(1)} – found"
                 f" {name}, which takes no argument\nname it first: --{key}+=CLASS"
             )
-        near = nearest_key(unknown.group(1), arguments)
         return (
             f"{key}.init_args.{unknown.group(1)}: expected an argument of {name} – there is no"
-            f" such argument\ndid you mean {near}?"
+            f" such argument\n{_meant(unknown.group(1), arguments)}"
         )
     if lacking:
         return (
@@ -271,7 +269,16 @@ def _explain_value(key: str, reason: str) -> str:
     expected = ", ".join(dict.fromkeys([*choices, *kinds]))
     if not found or not expected:
         return f"{key}: {reason.strip()}"
-    return f"{key}: expected {expected.replace('NoneType', 'null')} – found {found.group(1)}"
+    close = difflib.get_close_matches(found.group(1), choices, n=1)
+    meant = f"\ndid you mean {close[0]}?" if close else ""
+    return f"{key}: expected {expected.replace('NoneType', 'null')} – found {found.group(1)}{meant}"
+
+
+def _meant(key: str, valid_keys: Iterable[str]) -> str:
+    near = nearest_key(key, valid_keys)
+    leaf, near_leaf = key.rpartition(".")[2], near.rpartition(".")[2]
+    is_near = _likeness(leaf, near_leaf) >= 0.5 or (leaf and near_leaf.startswith(leaf))
+    return f"did you mean {near}?" if is_near else "--help lists them"
 
 
 def nearest_key(key: str, valid_keys: Iterable[str]) -> str:

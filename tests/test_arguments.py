@@ -475,6 +475,16 @@ def test_the_nearest_key_is_the_one_meant(key, near):
     assert nearest_key(key, KEYS) == near
 
 
+@pytest.mark.parametrize("key", ["quux", "data.zzz"])
+def test_a_key_that_is_like_none_is_not_taken_for_one(refused, key):
+    error = refused("fit", f"--{key}", "1")
+    assert f"{key}: expected a known key – there is no such key\n--help lists them" in error
+
+
+def test_a_mistyped_value_is_named_with_the_nearest_choice(refused):
+    assert refused("fit", "--trainer.precision", "16-mixd").endswith("did you mean 16-mixed?\n")
+
+
 @pytest.mark.parametrize("key", ["", "_", "a.b.c.d", "体育", "__default"])
 def test_any_key_has_a_nearest_one(key):
     assert nearest_key(key, KEYS) in KEYS
