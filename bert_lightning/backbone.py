@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bert_lightning.checkpoint import read_checkpoint
+from bert_lightning.checkpoint import expect_numbers, read_checkpoint
 from bert_lightning.demo.mini_bert import MINI_LEARNING_RATE, mini_config, mini_tokenizer
 from bert_lightning.errors import BackboneError, CheckpointError
 from bert_lightning.hub import (
@@ -249,6 +249,7 @@ def _load_checkpoint(
     network = BertForSequenceClassification(config)
     content = read_checkpoint(path)
     state = content["state_dict"]
+    expect_numbers(path, {"state_dict": state})
     own = {key[8:]: value for key, value in state.items() if key.startswith("network.")}
     fits = content["bert_lightning"]["class_names"] == list((config.id2label or {}).values())
     if not fits:

@@ -16,6 +16,7 @@ import os
 import shutil
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -335,3 +336,38 @@ def way_on(run: Path) -> str:
     if not last.exists():
         return "no checkpoint was written yet: begin again"
     return f"the last checkpoint is {last}: go on with fit --ckpt_path {run}"
+
+
+def spoilt(checkpoint: Mapping[str, Any]) -> str:
+    """Name the first tensor of a checkpoint that does not hold numbers alone; empty if all do.
+
+    Args:
+        checkpoint: With ``state_dict`` and, where a run goes on from it, ``optimizer_states``.
+    """
+    sums = {
+        f"{name} of weight {number:,} in the optimizer": value
+        for states in checkpoint.get("optimizer_states", ())
+        for number, state in enumerate(states.get("state", {}).values(), start=1)
+        for name, value in state.items()
+    }
+    for name, value in {**checkpoint["state_dict"], **sums}.items():
+        if torch.is_tensor(value) and not value.isfinite().all():
+            return str(name).removeprefix("network.")
+    return ""
+
+
+def expect_numbers(path: Path, content: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint whose weights, or sums of the optimizer, are spoilt.
+
+    Args:
+        path: Where it was read.
+        content: As `spoilt` takes it.
+
+    Raises:
+        CheckpointError: A tensor holds infinity or what is no number.
+    """
+    if name := spoilt(content):
+        raise CheckpointError(
+            f"ckpt_path: expected numbers in {path} – found others in {name}\ntake an earlier"
+            " one of the run, such as its best.ckpt, with a lower --model.learning_rate"
+        )

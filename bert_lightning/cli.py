@@ -42,6 +42,7 @@ def main(args: Sequence[str] | None = None) -> int:
         that failed; 128 + a signal that ended the seeds, or Ctrl-C before there is one to end;
         141 where what reads the output has read enough.
     """
+    _lead_closed_streams_nowhere()
     given = sys.argv[1:] if args is None else list(args)
     try:
         return _run(given)
@@ -63,6 +64,13 @@ def main(args: Sequence[str] | None = None) -> int:
         discard_if_empty(decided("RUN"))
         forget_decisions()
         release_runs()
+
+
+def _lead_closed_streams_nowhere() -> None:
+    """Let no file that is opened later take the place of a standard stream that is closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
 
 
 def _end_by(error: OSError, given: list[str]) -> int:

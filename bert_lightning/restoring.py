@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
 
+from bert_lightning.checkpoint import expect_numbers
 from bert_lightning.errors import CheckpointError
 
 _OF_FORM = (LookupError, TypeError, AttributeError, ValueError, RuntimeError, AssertionError)
@@ -79,6 +81,7 @@ class CheckpointConnector(_CheckpointConnector):
                 found = f"{len(stored[name])} {name} instead of {len(objects)}"
                 raise refusal(self._ckpt_path, found)
         super().restore_optimizers_and_schedulers()
+        expect_numbers(Path(str(self._ckpt_path)), {**stored, "state_dict": {}})
         updates = stored["lr_schedulers"][0].get("optimizer_steps", 0)
         sums = [states["state"] for states in stored["optimizer_states"]]
         if "optimizer_states" in configured and updates and not all(sums):

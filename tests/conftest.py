@@ -40,6 +40,9 @@ class Result(NamedTuple):
 
 def pytest_configure(config):
     """Compute on the CPU alone unless tests marked gpu are asked for, in one thread."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) == signal.SIG_IGN:  # as nohup has it, for all that tests start
+            signal.signal(number, signal.SIG_DFL)
     torch.set_num_threads(1)  # models are tiny, and threads of two processes hinder one another
     if "not gpu" in config.getoption("markexpr"):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""

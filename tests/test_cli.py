@@ -1,6 +1,7 @@
 """What a command line loads, and the overview."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,13 @@ def test_a_broken_pipe_elsewhere_is_no_quiet_end(monkeypatch):
     monkeypatch.setattr(cli, "_is_output_closed", lambda: False)
     with pytest.raises(BrokenPipeError):
         cli.main(["plan"])
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_is_no_obstacle(quick, tmp_path, closed):
+    words = shlex.join([sys.executable, str(REPO / "main.py"), "fit", *map(str, quick)])
+    process = subprocess.run(
+        f"{words} {closed}", shell=True, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "runs/1/report/report.md").is_file()

@@ -78,6 +78,15 @@ def test_weights_that_grew_too_large_are_told_from_a_row(fit, tmp_path):
     assert kept(tmp_path) == 3
 
 
+def test_weights_that_a_step_has_spoilt_are_not_saved_though_its_loss_is_a_number(fit, tmp_path):
+    status, out, err = fit("Gradient", "--save_every_steps", "1")
+    assert status == 1, out + err
+    assert "embeddings.weight: expected numbers – found others after step 4, which is not" in err
+    assert "last.ckpt: go on with fit --ckpt_path runs/1, with a lower --model.learning_r" in err
+    assert "Traceback" not in out + err
+    assert kept(tmp_path) == 3
+
+
 def test_without_a_checkpoint_the_rows_of_the_batch_are_named(fit, tmp_path):
     status, _, err = fit("Gradient", "--trainer.log_every_n_steps", "2")
     assert status == 1

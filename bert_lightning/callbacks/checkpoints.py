@@ -12,7 +12,8 @@ from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
 from bert_lightning.callbacks.run_folder import RunFolder
-from bert_lightning.checkpoint import BEST, LAST, PREVIOUS, copy_at_once
+from bert_lightning.checkpoint import BEST, LAST, PREVIOUS, copy_at_once, spoilt, way_on
+from bert_lightning.errors import TrainingError
 
 MONITOR = "val/macro_f1"
 
@@ -59,6 +60,19 @@ class BestAndLast(Checkpoint):
         # Lightning passes over a state that is missing, and a worse one could become the best
         if trainer.training and not checkpoint["callbacks"].get(self.state_key):
             raise LookupError(f"no state of {self.state_key} in callbacks")
+
+    @override
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Write no state that a run cannot go on from: a step can spoil it, its loss a number."""
+        if name := spoilt(checkpoint):
+            raise TrainingError(
+                f"{name}: expected numbers – found others after step {trainer.global_step:,}, which"
+                " is not saved: a gradient, or the weights, grew too large\n"
+                f"{way_on(self.run.path)}, with a lower --model.learning_rate or"
+                " longer --model.warmup_ratio"
+            )
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

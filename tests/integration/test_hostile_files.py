@@ -1,6 +1,7 @@
 """Checkpoints, model folders, caches and class names made to run code or to leave the run."""
 
 import json
+import math
 import pickle
 import re
 import shutil
@@ -191,6 +192,7 @@ WEIGHTS = {  # whatever the command
     "a weight of another shape": lambda c: c["state_dict"].update(
         {_first_weight(c): torch.zeros(1)}
     ),
+    "a weight that is no number": lambda c: c["state_dict"][_first_weight(c)].fill_(math.nan),
     "weights by number": lambda c: c.update(state_dict=dict(enumerate(c["state_dict"].values()))),
     "weights of a word": lambda c: c.update(state_dict="x"),
     "no version": lambda c: c.pop("pytorch-lightning_version"),
@@ -234,6 +236,9 @@ STATES = {
     "no callbacks": lambda c: c.update(callbacks={}),
     "a schedule that is empty": lambda c: c.update(lr_schedulers=[{}]),
     "an optimizer without sums": lambda c: c["optimizer_states"][0].update(state={}),
+    "a sum of the optimizer that is no number": lambda c: c["optimizer_states"][0]["state"][0][
+        "exp_avg_sq"
+    ].fill_(math.inf),
     "no schedule": lambda c: c.update(lr_schedulers=[]),
     "a schedule of words": lambda c: c["lr_schedulers"][0].update(optimizer_steps="x"),
     "a schedule of a word": lambda c: c.update(lr_schedulers=["x"]),
