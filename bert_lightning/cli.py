@@ -70,7 +70,8 @@ def _lead_closed_streams_nowhere() -> None:
     """Let no file that is opened later take the place of a standard stream that is closed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def _end_by(error: OSError, given: list[str]) -> int:
