@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -30,3 +32,10 @@ class Console:
         stream = sys.stderr if self.to_stderr else sys.stdout
         stream.write(on_screen(line) + "\n")
         stream.flush()
+
+
+def leave_terminal() -> None:
+    """Lead what goes to a terminal nowhere, now that it is closed and writing to it would fail."""
+    for number in (1, 2):
+        if stat.S_ISCHR(os.fstat(number).st_mode):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)

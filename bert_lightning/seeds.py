@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bert_lightning.console import Console
+from bert_lightning.console import Console, leave_terminal
 from bert_lightning.decisions import is_first_process, without_decisions
 from bert_lightning.devices import is_one_of_many
 from bert_lightning.errors import ConfigError
@@ -173,6 +173,8 @@ class _SeedProcess:
 
     def stop(self, number: int, _: FrameType | None) -> None:
         """Pass a signal on."""
+        if signal.Signals(number).name == "SIGHUP":
+            leave_terminal()
         again, self.stopped_by = bool(self.stopped_by), number
         self._send(signal.SIGKILL if again else number)
 

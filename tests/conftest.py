@@ -22,7 +22,7 @@ REPO = Path(__file__).parent.parent
 REAL_DATA = Path(os.environ.get("BERT_LIGHTNING_REAL_DATA") or REPO.parent / "shared" / "data")
 NEWS_ROWS = {"train": 64, "val": 17, "test": 33}
 PROCESS_SECONDS = 240
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 TWO_STEPS = (
     *("--trainer.max_epochs", "1"),
     *("--trainer.limit_train_batches", "2"),

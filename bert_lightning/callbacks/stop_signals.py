@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT, SIGUSR1 → a checkpoint within one step, then the exit status of that signal.
+"""SIGTERM, SIGINT, SIGHUP, SIGUSR1 → a checkpoint within one step, then the status of that signal.
 
 Lightning's own handlers end with status 0, and those of two processes can wait for one another:
 they talk to the other processes in the midst of whatever these do. Here a handler only takes a
@@ -22,10 +22,10 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
-from bert_lightning.console import Console
+from bert_lightning.console import Console, leave_terminal
 from bert_lightning.runs import remember_job
 
-_ENDING = ("SIGTERM", "SIGINT")
+_ENDING = ("SIGTERM", "SIGINT", "SIGHUP")
 _SAVING = ("SIGUSR1",)
 _KEY = "bert_lightning/stop"
 
@@ -33,9 +33,10 @@ _KEY = "bert_lightning/stop"
 class StopSignals(Checkpoint):
     """Ends a run that is told to, after saving where it stands.
 
-    SIGTERM and SIGINT: a checkpoint after the step that is being computed, or after the validation
-    that is; then exit status 143 or 130. A second one ends at once. SIGUSR1: a checkpoint, and the
-    run goes on; under SLURM with requeueing the job is put back into the queue and ends with 0.
+    SIGTERM, SIGINT and SIGHUP (a terminal that is closed): a checkpoint after the step that is
+    being computed, or after the validation that is; then exit status 143, 130 or 129. A second one
+    ends at once. SIGUSR1: a checkpoint, and the run goes on; under SLURM with requeueing the job is
+    put back into the queue and ends with 0.
 
     It is a `Checkpoint` so that Lightning calls it after the one that saves at validation ends.
 
@@ -94,7 +95,10 @@ class StopSignals(Checkpoint):
                     signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        ends = signal.Signals(number).name in _ENDING
+        name = signal.Signals(number).name
+        ends = name in _ENDING
+        if name == "SIGHUP":
+            leave_terminal()
         if ends and self._signal == number:
             self._leave_at_once(number, _)
         if ends or not self._signal:
@@ -104,6 +108,8 @@ class StopSignals(Checkpoint):
         name = signal.Signals(number).name
         if name not in _ENDING:
             return
+        if name == "SIGHUP":
+            leave_terminal()
         if self._is_first:  # not by the console, which may be in the midst of a line
             kept = f"; what was saved in {self.folder} is kept" if self.save else ""
             os.write(2, f"\n{'stopped':<9} by {name} at once{kept}\n".encode())

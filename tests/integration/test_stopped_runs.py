@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pty
 import random
 import re
 import shutil
@@ -240,6 +241,32 @@ def test_a_second_ctrl_c_ends_at_once_in_words(start, long_run, tmp_path):
     assert status == 130, out
     assert "stopped   by SIGINT at once; what was saved in runs/1 is kept\n" in out
     assert "Traceback" not in out
+
+
+def test_a_terminal_that_is_closed_saves_and_ends_the_run(start, long_run, tmp_path):
+    process, terminal = pty.fork()
+    if not process:  # it has a terminal of its own now
+        os.chdir(tmp_path)
+        os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", PYTHONPATH=str(tmp_path))
+        os.execv(sys.executable, [sys.executable, str(REPO / "main.py"), *map(str, long_run)])
+    shown = b""
+    while b"steps  " not in shown:
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 128 + signal.SIGHUP
+    state = torch.load(tmp_path / "runs/1/checkpoints/last.ckpt", weights_only=True)
+    assert 0 < state["global_step"] < 240
+
+
+@pytest.mark.parametrize("devices", [(), TWO], ids=["one", "two"])
+def test_sighup_saves_and_ends_with_129(start, long_run, devices):
+    process = start(*long_run, *devices)
+    assert wait_for(process, "^steps ")
+    process.send_signal(signal.SIGHUP)
+    status, out = end_of(process)
+    assert status == 129, out
+    assert "stopped   by SIGHUP after step" in out
+    wait_for_the_end_of_all(process)
 
 
 def test_sigusr1_saves_and_goes_on_and_ctrl_c_ends_with_130(start, long_run, tmp_path):
