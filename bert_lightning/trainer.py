@@ -64,7 +64,8 @@ class NewsTrainer(Trainer):
             raise TrainingError(self._anomaly(str(error))) from error
         best = next((c.best_path for c in self.callbacks if isinstance(c, BestAndLast)), None)  # type: ignore[attr-defined]
         reports = [c for c in self.callbacks if isinstance(c, RunReport)]  # type: ignore[attr-defined]
-        if not test_after_fit or self.interrupted or not all(c.has_trained for c in reports):
+        is_due = all(c.has_trained or c.lacks_test for c in reports)
+        if not test_after_fit or self.interrupted or not is_due:
             return
         if best and "test" in datamodule.splits:  # type: ignore[attr-defined]
             # or loading best would put the weights that are trained in place of their average

@@ -41,6 +41,9 @@ class RunReport(Callback):
         banner: The lines shown at the start; they say what ``auto`` took.
         trained_in: Precision that the weights which are scored were trained in; a fit's is its own.
         console: Where lines go.
+
+    Attributes:
+        lacks_test: Whether a fit had nothing left to train, and the run was not tested either.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class RunReport(Callback):
         self.trained_in = trained_in
         self.console = console
         self.history: list[dict[str, Any]] = []
+        self.lacks_test = False
         self._started = time.monotonic()
 
     @override
@@ -83,13 +87,15 @@ class RunReport(Callback):
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.has_trained:
+            self.lacks_test = trainer.strategy.broadcast(
+                "test" not in self._kept().get("results", ())
+            )
             key, done = "max_epochs", f"epoch {trainer.current_epoch}"
             if 0 <= trainer.max_steps <= trainer.global_step:
                 key, done = "max_steps", f"step {trainer.global_step:,}"
             limit = f"trainer.{key} {getattr(trainer, key)}"
             self.console.say(
-                f"nothing left to train: the run is at {done} of {limit}; raise --trainer.{key}."
-                " The report is left as it was"
+                f"nothing left to train: the run is at {done} of {limit}; raise --trainer.{key}"
             )
             return
         for callback in trainer.callbacks if trainer.should_stop else ():  # type: ignore[attr-defined]
@@ -132,10 +138,20 @@ class RunReport(Callback):
         folder = self.run.report
         folder.mkdir(parents=True, exist_ok=True)
         content = self._content(trainer, pl_module, stage)
+        if kept := {} if self.has_trained else self._kept():  # a test that was cut off
+            content = {**kept, "results": {**kept["results"], **content["results"]}}
         _replace(folder / "report.json", json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         _replace(folder / "report.md", as_markdown(content))
         for split, result in content["results"].items():
             _write_confusion(folder / f"confusion_{split}.csv", content["classes"], result)
+
+    def _kept(self) -> dict[str, Any]:
+        """Return the report that the folder holds already."""
+        path = self.run.report / "report.json"
+        if not path.is_file():
+            return {}
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
 
     def _content(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> dict[str, Any]:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """Runs that are killed, told to stop, starved of room or of a process: nothing is lost."""
 
 import contextlib
+import json
 import os
 import pty
 import random
@@ -209,7 +210,9 @@ def test_sigterm_saves_within_a_step_and_ends_with_143(start, long_run, tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_a_signal_in_the_test_ends_it_at_once_in_words(start, quick, tmp_path, number):
+def test_a_signal_in_the_test_ends_it_in_words_and_going_on_makes_up_for_it(
+    start, run_cli, quick, tmp_path, number
+):
     (tmp_path / "tests.py").write_text(
         "import time\nfrom lightning.pytorch import Callback\nclass Tests(Callback):\n"
         "    def on_test_batch_start(self, *_):\n        print('now', flush=True)\n"
@@ -223,6 +226,19 @@ def test_a_signal_in_the_test_ends_it_at_once_in_words(start, quick, tmp_path, n
     assert status == 128 + number, out
     assert f"stopped   by {number.name} at once; what was saved in runs/1 is kept\n" in out
     assert "Traceback" not in out
+    report = tmp_path / "runs/1/report/report.json"
+    before = json.loads(report.read_text("utf-8"))
+    assert list(before["results"]) == ["val"]
+    status, out, err = run_cli("fit", "--ckpt_path", "last")
+    assert status == 0, err
+    assert "nothing left to train" in out
+    assert "test/macro_f1" in out
+    after = json.loads(report.read_text("utf-8"))
+    assert list(after["results"]) == ["val", "test"]
+    assert {**after, "results": {"val": after["results"]["val"]}} == before
+    again = run_cli("fit", "--ckpt_path", "last")
+    assert again.status == 0
+    assert "test/macro_f1" not in again.out
 
 
 def test_a_second_ctrl_c_ends_at_once_in_words(start, long_run, tmp_path):
