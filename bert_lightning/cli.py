@@ -40,7 +40,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 0 done, 1 an error that the user can act on, shown on one screen, or a seed
         that failed; 128 + a signal that ended the seeds, or Ctrl-C before there is one to end;
-        141 where what reads the output has read enough.
+        141 where what reads the output has read enough; a run is done nevertheless.
     """
     _lead_closed_streams_nowhere()
     given = sys.argv[1:] if args is None else list(args)

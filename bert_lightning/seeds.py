@@ -129,8 +129,13 @@ def follow_starter() -> None:
 
     That one holds the other end of standard input, which the system closes however it ends.
     """
-    if FOLDER_VARIABLE in os.environ and is_first_process():
+    if is_of_seed() and is_first_process():
         threading.Thread(target=_stop_with_starter, daemon=True).start()
+
+
+def is_of_seed() -> bool:
+    """Tell whether this process belongs to one seed of a command that has several."""
+    return FOLDER_VARIABLE in os.environ
 
 
 def _stop_with_starter() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_lightning import __version__, cli
+from bert_lightning import __version__, cli, seeds
 from bert_lightning.arguments import BENCHMARK, COMMANDS, INSPECT
+from bert_lightning.runs import FOLDER_VARIABLE
 from bert_lightning.trainer import NewsTrainer
 
 REPO = Path(__file__).parent.parent
@@ -91,6 +92,45 @@ def test_predict_ends_quietly_where_nobody_reads_on(trained_folder):
     os.close(writer)
     assert done.returncode == 141, done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.fixture
+def run_unread(run_cli, monkeypatch):
+    """Run a command line whose standard output is a pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+
+        def run(*args):
+            with monkeypatch.context() as patched:
+                patched.setattr(sys, "stdout", stream)
+                return run_cli(*args)
+
+        yield run
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # for what is left in its buffer
+
+
+def test_fit_goes_on_where_nobody_reads_on(run_unread, quick, tmp_path):
+    status, _, err = run_unread("fit", *quick)
+    assert status == 141, err
+    assert err.count("standard output: Broken pipe; the run goes on without its lines\n") == 1
+    assert "Traceback" not in err
+    assert (tmp_path / "runs/1/checkpoints/last.ckpt").is_file()
+    assert (tmp_path / "runs/1/report/confusion_test.csv").is_file()
+
+
+def test_the_run_of_a_seed_is_done_where_nobody_reads_on(run_unread, quick, tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "runs" / "1" / "seed_7"))
+    monkeypatch.setattr(seeds, "is_first_process", lambda: False)  # its starter is not there
+    assert run_unread("fit", *quick).status == 0
+
+
+def test_plan_ends_where_nobody_reads_on(run_unread, quick, monkeypatch):
+    monkeypatch.setattr(cli, "_is_output_closed", lambda: True)
+    with monkeypatch.context() as patched:
+        patched.setattr(cli.os, "dup2", lambda *_: None)
+        status, _, err = run_unread("plan", *quick)
+    assert (status, err) == (141, "")
 
 
 def test_a_broken_pipe_elsewhere_is_no_quiet_end(monkeypatch):

@@ -62,7 +62,13 @@ from bert_lightning.plugins import (
 )
 from bert_lightning.precision import MatmulSettings, check_precision
 from bert_lightning.runs import hold_run, run_of_checkpoint, run_of_job
-from bert_lightning.seeds import check_seeds, follow_starter, refuse_checkpoint, run_seeds
+from bert_lightning.seeds import (
+    check_seeds,
+    follow_starter,
+    is_of_seed,
+    refuse_checkpoint,
+    run_seeds,
+)
 from bert_lightning.trainer import NewsTrainer
 
 RESUMED = ("seed_everything", "model", "amp", "matmul", "data", *FIT_KEYS)  # beside the trainer's
@@ -83,7 +89,9 @@ def run_command(args: Sequence[str]) -> int:
     quieten()
     follow_starter()
     try:
-        return NewsCLI(args).status
+        done = NewsCLI(args)
+        is_unheard = done.request.console.is_lost and not is_of_seed()  # whose starter says it
+        return done.status or (128 + signal.SIGPIPE if is_unheard else 0)
     except MisconfigurationException as error:
         raise ConfigError(str(error)) from error
     except SIGTERMException:  # where no checkpoints are kept; Lightning would end with 0
@@ -102,7 +110,8 @@ class NewsCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str]) -> None:
         command = next(arg for arg in args if arg in COMMANDS)
-        self.request = Request(command, Console(to_stderr=command == "predict"))
+        console = Console(to_stderr=command == "predict", goes_on=command != "plan")
+        self.request = Request(command, console)
         self.status = 0
         self.seeds: list[int] = []
         self.resumed_plugins: list[Any] = []  # for the precision of the run that goes on
