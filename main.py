@@ -2,7 +2,7 @@
 
 import sys
 
-from bert_lightning.cli import main
+from bert_lightning.__main__ import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

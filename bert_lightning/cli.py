@@ -11,7 +11,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bert_lightning import __version__
@@ -25,6 +26,7 @@ from bert_lightning.arguments import (
 )
 from bert_lightning.decisions import decided, forget_decisions
 from bert_lightning.errors import BertLightningError, ConfigError, on_screen
+from bert_lightning.interrupts import raise_again
 from bert_lightning.notices import is_about_settings
 from bert_lightning.runs import discard_if_empty, release_runs, run_of_checkpoint
 
@@ -95,19 +97,26 @@ def _is_output_closed() -> bool:
 
 
 def _run(given: list[str]) -> int:
+    command = _loaded(given)
+    raise_again()
+    return command()
+
+
+def _loaded(given: list[str]) -> Callable[[], int]:
+    """Return what runs a command line, with all that it needs to begin."""
     if given[:1] == [INSPECT]:
         from bert_lightning.commands.inspect import inspect_data
 
-        return inspect_data(given[1:])
+        return partial(inspect_data, given[1:])
     if given[:1] == [BENCHMARK]:
         from bert_lightning.commands.benchmark import benchmark
 
-        return benchmark(given[1:])
+        return partial(benchmark, given[1:])
     if not any(word in COMMANDS for word in given):
-        return _overview(given)
+        return partial(_overview, given)
     from bert_lightning.commands.run import run_command
 
-    return run_command(given)
+    return partial(run_command, given)
 
 
 def _overview(given: list[str]) -> int:

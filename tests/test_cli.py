@@ -151,3 +151,42 @@ def test_a_closed_standard_stream_is_no_obstacle(quick, tmp_path, closed):
     )
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "runs/1/report/report.md").is_file()
+
+
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            sys.meta_path.remove(self)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ImportError("as NumPy has it")
+
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["main.py", "fit", "--ckpt_path", "no.ckpt"]
+runpy.run_path("main.py", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("rank", "end"),
+    [
+        pytest.param({}, (130, "stopped by Ctrl-C\n"), id="alone"),
+        # which the first process ends, or it would be killed for the end of this one
+        pytest.param({"LOCAL_RANK": "1"}, (1, "error: ckpt_path: expected"), id="second"),
+    ],
+)
+def test_ctrl_c_while_a_command_is_loaded(rank, end):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT],
+        cwd=REPO,
+        env={**os.environ, **rank},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr[: len(end[1])]) == end
+    assert "Traceback" not in done.stderr

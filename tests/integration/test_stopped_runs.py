@@ -285,6 +285,23 @@ def test_sighup_saves_and_ends_with_129(start, long_run, devices):
     wait_for_the_end_of_all(process)
 
 
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(3.0, marks=pytest.mark.slow)])
+def test_ctrl_c_before_the_training_of_two_processes_ends_both(start, long_run, tmp_path, seconds):
+    process = start(*long_run, *TWO)
+    assert wait_for(process, "^batch ")
+    while len(family_of(process)) < 2:
+        assert process.poll() is None, text_of(process)
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    status, out = end_of(process)
+    assert status == 130, out
+    assert out.endswith("stopped by Ctrl-C\n")
+    assert "Traceback" not in out
+    assert not (tmp_path / "runs").exists()
+    wait_for_the_end_of_all(process)
+
+
 def test_sigusr1_saves_and_goes_on_and_ctrl_c_ends_with_130(start, long_run, tmp_path):
     process = start(*long_run)
     assert wait_for(process, "^steps ")
