@@ -330,12 +330,23 @@ def _expect_no_seeds(run: Path, name: str) -> None:
         )
 
 
-def way_on(run: Path) -> str:
-    """Return the words for what to do with a run that has ended early."""
+def way_on(run: Path, processes: int = 1) -> str:
+    """Return the words for what to do with a run that has ended early.
+
+    Args:
+        run: Its folder.
+        processes: Those that trained: no checkpoint holds strategy and devices.
+    """
     last = run / CHECKPOINTS / LAST
     if not last.exists():
         return "no checkpoint was written yet: begin again"
-    return f"the last checkpoint is {last}: go on with fit --ckpt_path {run}"
+    return f"the last checkpoint is {last}: {going_on(run, processes)}"
+
+
+def going_on(run: Path, processes: int = 1) -> str:
+    """Return the words for how to go on with a run; arguments are those of `way_on`."""
+    again = " and the same strategy and devices" if processes > 1 else ""
+    return f"go on with fit --ckpt_path {run}{again}"
 
 
 def spoilt(checkpoint: Mapping[str, Any]) -> str:

@@ -25,7 +25,9 @@ _LAST_WORDS_SECONDS = 5.0  # for a process that is about to end by itself
 
 
 @contextlib.contextmanager
-def told_in_words(rows: int, run: Path | None, launcher: Any = None) -> Iterator[None]:
+def told_in_words(
+    rows: int, run: Path | None, launcher: Any = None, processes: int = 1
+) -> Iterator[None]:
     """Turn what torch raises where memory or a process is gone into an error with a way on.
 
     No process that this one has started outlives an error: Lightning sees to it after Ctrl-C only.
@@ -33,7 +35,8 @@ def told_in_words(rows: int, run: Path | None, launcher: Any = None) -> Iterator
     Args:
         rows: Those of a batch.
         run: Folder of a run that can go on from its last checkpoint; None for another command.
-        launcher: Lightning's, of the processes; None where there is one alone.
+        launcher: Lightning's, of the processes; None where it has started none.
+        processes: Those that train.
 
     Raises:
         TrainingError: Memory ran out, or a process that prepares batches or trains has died.
@@ -47,7 +50,7 @@ def told_in_words(rows: int, run: Path | None, launcher: Any = None) -> Iterator
         said = _in_words(error, rows) or _lost(error, statuses)
         if not said:
             raise
-        raise TrainingError(said + (f"\n{way_on(run)}" if run else "")) from error
+        raise TrainingError(said + (f"\n{way_on(run, processes)}" if run else "")) from error
 
 
 def _end_started(launcher: Any) -> list[int | None]:
@@ -89,8 +92,8 @@ def _lost(error: BaseException, statuses: list[int | None]) -> str:
         return ""
     ends = [_end(number, status) for number, status in enumerate(statuses, start=1) if status != 0]
     other = (
-        "another process has ended, and its own words stand above, or it was silent for longer"
-        " than the timeout of trainer.strategy"
+        "another process has ended: its own words, if it had time for any, stand above; or it was"
+        " silent for longer than the timeout of trainer.strategy"
     )
     return "\n".join(
         [f"processes: expected all to answer – found: {_beginning(str(error))}", *(ends or [other])]

@@ -83,7 +83,8 @@ class NewsTrainer(Trainer):
     def _told_in_words(self, datamodule: Any, trains: bool = False) -> AbstractContextManager[None]:
         runs = [c.path for c in self.callbacks if isinstance(c, RunFolder)]  # type: ignore[attr-defined]
         run = runs[0] if trains and runs else None
-        return told_in_words(datamodule.batch_size, run, self.strategy.launcher)
+        launcher = self.strategy.launcher
+        return told_in_words(datamodule.batch_size, run, launcher, self.world_size)
 
     def _anomaly(self, message: str) -> str:
         advice = "the lines above say where it was computed"

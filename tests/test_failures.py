@@ -9,6 +9,7 @@ import torch.distributed as dist
 from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
 
 from bert_lightning import failures
+from bert_lightning.checkpoint import way_on
 from bert_lightning.errors import TrainingError
 from bert_lightning.failures import told_in_words
 
@@ -79,6 +80,7 @@ def test_the_way_on_names_the_last_checkpoint_if_there_is_one(tmp_path):
         f"the last checkpoint is {last}: go on with fit --ckpt_path {tmp_path}"
     )
     assert "checkpoint" not in told(MemoryError())
+    assert way_on(tmp_path, 2).endswith(f"--ckpt_path {tmp_path} and the same strategy and devices")
 
 
 # --- through the command line -------------------------------------------------------------------
@@ -186,7 +188,7 @@ def test_how_each_process_ended_is_told_and_none_goes_on(error, monkeypatch):
 def test_a_process_that_started_none_says_what_it_can():
     said = told(RuntimeError(GLOO))
     assert "Read error [127.0.0.1]:4711: Connection reset by peer" in said
-    assert "another process has ended" in said
+    assert "another process has ended: its own words, if it had time for any, stand above" in said
 
 
 def test_an_error_that_is_told_by_itself_ends_what_was_started(monkeypatch):

@@ -67,11 +67,11 @@ class BestAndLast(Checkpoint):
     ) -> None:
         """Write no state that a run cannot go on from: a step can spoil it, its loss a number."""
         if name := spoilt(checkpoint):
+            way = way_on(self.run.path, trainer.world_size)
             raise TrainingError(
                 f"{name}: expected numbers – found others after step {trainer.global_step:,}, which"
                 " is not saved: a gradient, or the weights, grew too large\n"
-                f"{way_on(self.run.path)}, with a lower --model.learning_rate or"
-                " longer --model.warmup_ratio"
+                f"{way}, with a lower --model.learning_rate or longer --model.warmup_ratio"
             )
 
     @override

@@ -83,8 +83,8 @@ class ExactResume(Callback):
         """Say what differs where there is no random state for each process."""
         then = len(self._states)
         self.console.say(
-            f"{'resume':<9} the run was on {then} devices, now it is on {now}: name strategy and"
-            " devices again to train as before, as no checkpoint holds them"
+            f"{'resume':<9} number of devices {then} before, {now} now: name strategy and devices"
+            " again to train as before, as no checkpoint holds them"
             if then
             else f"{'resume':<9} the checkpoint holds no random states: dropout differs from that"
             " of a run that went on"

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
+from bert_lightning.checkpoint import going_on, way_on
 from bert_lightning.console import Console, leave_terminal
 from bert_lightning.runs import remember_job
 
@@ -83,6 +85,7 @@ class StopSignals(Checkpoint):
 
     def _listen(self, trainer: Trainer, handler: Callable[[int, FrameType | None], None]) -> None:
         self._is_first = trainer.is_global_zero
+        self._processes = trainer.world_size
         environment = trainer._accelerator_connector.cluster_environment
         saving = list(_SAVING)
         if isinstance(environment, SLURMEnvironment) and environment.auto_requeue:
@@ -111,8 +114,8 @@ class StopSignals(Checkpoint):
         if name == "SIGHUP":
             leave_terminal()
         if self._is_first:  # not by the console, which may be in the midst of a line
-            kept = f"; what was saved in {self.folder} is kept" if self.save else ""
-            os.write(2, f"\n{'stopped':<9} by {name} at once{kept}\n".encode())
+            way = f"; {way_on(Path(self.folder), self._processes)}" if self.save else ""
+            os.write(2, f"\n{'stopped':<9} by {name} at once{way}\n".encode())
         raise SystemExit(128 + number)
 
     @override
@@ -178,7 +181,7 @@ class StopSignals(Checkpoint):
         name = signal.Signals(number).name
         place = f"after step {trainer.global_step:,}"
         kept = f"saved in {self.folder}" if self.save else "nothing is kept"
-        again = f"; go on with fit --ckpt_path {self.folder}" if self.save else ""
+        again = f"; {going_on(Path(self.folder), self._processes)}" if self.save else ""
         if name in _ENDING:
             self._say(f"{'stopped':<9} by {name} {place}, {kept}{again}")
             raise SystemExit(128 + number if self._is_first else 0)

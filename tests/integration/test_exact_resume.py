@@ -186,10 +186,10 @@ def test_another_number_of_devices_is_told(run_cli, run_process, quick, tmp_path
     two = ("--config", "ddp.yaml", "--trainer.devices", "2")
     status, _, err = run_process("fit", *quick, *two)
     assert status == 0, err
-    told = "the run was on 2 devices, now it is on 1: name strategy and devices again"
+    told = "number of devices 2 before, 1 now: name strategy and devices again"
     more = ("--trainer.max_epochs", "2")
     assert told in run_cli("fit", "--ckpt_path", "last", *more).out
-    assert "the run was on" not in run_cli("fit", "--ckpt_path", "last", *more).out
+    assert "number of devices" not in run_cli("fit", "--ckpt_path", "last", *more).out
 
 
 def test_random_states_that_are_missing_are_told(run_cli, quick, saved_states):

@@ -224,7 +224,8 @@ def test_a_signal_in_the_test_ends_it_in_words_and_going_on_makes_up_for_it(
     process.send_signal(number)
     status, out = end_of(process)
     assert status == 128 + number, out
-    assert f"stopped   by {number.name} at once; what was saved in runs/1 is kept\n" in out
+    assert f"stopped   by {number.name} at once; the last checkpoint is" in out
+    assert "last.ckpt: go on with fit --ckpt_path runs/1\n" in out
     assert "Traceback" not in out
     report = tmp_path / "runs/1/report/report.json"
     before = json.loads(report.read_text("utf-8"))
@@ -255,7 +256,7 @@ def test_a_second_ctrl_c_ends_at_once_in_words(start, long_run, tmp_path):
     process.send_signal(signal.SIGINT)
     status, out = end_of(process)
     assert status == 130, out
-    assert "stopped   by SIGINT at once; what was saved in runs/1 is kept\n" in out
+    assert "stopped   by SIGINT at once; no checkpoint was written yet: begin again\n" in out
     assert "Traceback" not in out
 
 
