@@ -285,6 +285,8 @@ def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:
             f" {(root / RUNS).absolute()}\ntrain first (fit), or give the path of a .ckpt file"
         )
     path = Path(name)
+    if path.is_dir() and path.name == CHECKPOINTS:
+        path = path.parent  # of the run
     if path.is_dir():
         _expect_no_seeds(path, Path(default).stem)
         file = path / CHECKPOINTS / default

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from bert_lightning.checkpoint import CHECKPOINTS, seal, way_on
 from bert_lightning.errors import TrainingError
+from bert_lightning.limits import size_limit
 
 _BESIDE_TENSORS = 1 << 20  # bytes, generously: names, settings, tokenizer
 _TORCH_WRITER = "inline_container"  # what torch says where a write fails, whatever the reason
@@ -83,7 +84,8 @@ def _full(folder: Path, free: int, needed: int) -> TrainingError:
 
 
 def _failed(file: Path, error: BaseException) -> TrainingError:
-    reason = getattr(error, "strerror", None) or "a disk, or a quota on it, that takes no more"
+    of_disk = "a disk, or a quota on it, that takes no more"
+    reason = getattr(error, "strerror", None) or size_limit() or of_disk
     return TrainingError(
         f"{file}: expected to write a checkpoint – found {reason}\n"
         f"mend this; {_way_on(file.parent)}"

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,13 +25,12 @@ from bert_lightning.arguments import (
     INSPECT_TASK,
     first_reason,
 )
-from bert_lightning.decisions import decided, forget_decisions
+from bert_lightning.decisions import decided, forget_decisions, is_first_process
 from bert_lightning.errors import BertLightningError, ConfigError, on_screen
 from bert_lightning.interrupts import raise_again
+from bert_lightning.limits import reached
 from bert_lightning.notices import is_about_settings
 from bert_lightning.runs import discard_if_empty, release_runs, run_of_checkpoint
-
-_SIGPIPE = 13  # Windows has no name for it
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -50,12 +50,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return _run(given)
     except BertLightningError as error:
         return _refuse(str(error))
-    except OSError as error:
+    except Exception as error:
         return _end_by(error, given)
-    except (ValueError, TypeError, RuntimeError, ImportError) as error:
-        if not is_about_settings(error):
-            raise
-        return _refuse(first_reason(str(error)))
     except (KeyboardInterrupt, SystemExit) as error:
         # Lightning turns Ctrl-C into status 1
         if KeyboardInterrupt not in (type(error), type(error.__context__)):
@@ -76,17 +72,72 @@ def _lead_closed_streams_nowhere() -> None:
             setattr(sys, name, stream)
 
 
-def _end_by(error: OSError, given: list[str]) -> int:
-    """Say what the system has refused; raise again what a user cannot act on."""
+def _end_by(error: Exception, given: list[str]) -> int:
+    """Say what the system or a library has refused; raise again what a user cannot act on.
+
+    Where a run has kept a checkpoint, an error of the latter kind is shown with the way on.
+    """
+    run = _run_of_fit(given)
     if isinstance(error, BrokenPipeError) and _is_output_closed():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains when it ends
-        return 128 + _SIGPIPE
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _refuse(_no_room(given))
-    if error.filename is None:
+        sys.stderr.write(_way_on(run))
+        return 128 + signal.SIGPIPE
+    if said := _refusal(error) or _removal(error, run):
+        return _refuse(said)
+    if said := reached(error) or _no_room(error, run) or _no_access(error):
+        return _refuse(f"{said}\n{_way_on(run)}".rstrip())
+    if not (way := _way_on(run)):
         raise error
+    traceback.print_exception(error)
+    sys.stderr.write(way)
+    return 1
+
+
+def _run_of_fit(given: list[str]) -> Path | None:
+    """Return the folder of the run that trains, where there is one."""
+    checkpoint = decided("CHECKPOINT")
+    run = decided("RUN") or (run_of_checkpoint(Path(checkpoint)) if checkpoint else None)
+    return Path(run) if run and "fit" in given else None
+
+
+def _way_on(run: Path | None) -> str:
+    """Return the line that says how to go on with a run that has kept a checkpoint, or nothing."""
+    if not (run and is_first_process()):
+        return ""
+    from bert_lightning.checkpoint import CHECKPOINTS, LAST, way_on  # slow to load
+
+    return f"{way_on(run)}\n" if (run / CHECKPOINTS / LAST).exists() else ""
+
+
+def _refusal(error: Exception) -> str:
+    """Return what Lightning or the parser says of a setting."""
+    kinds = ValueError, TypeError, RuntimeError, ImportError
+    is_one = isinstance(error, kinds) and is_about_settings(error)
+    return first_reason(str(error)) if is_one else ""
+
+
+def _removal(error: Exception, run: Path | None) -> str:
+    is_one = isinstance(error, FileNotFoundError) and run and not run.is_dir()
+    return (
+        f"{run}: expected the folder of the run – found that it was removed meanwhile\n"
+        "nothing of the run is kept: begin again"
+        if is_one
+        else ""
+    )
+
+
+def _no_room(error: Exception, run: Path | None) -> str:
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    place = "trainer.default_root_dir" if run else "output"
+    return f"{place}: expected room to write – found none on the disk\nmake room, then try again"
+
+
+def _no_access(error: Exception) -> str:
+    if not isinstance(error, OSError) or error.filename is None:
+        return ""
     place = os.fsdecode(error.filename)
-    return _refuse(f"{place}: expected to read or write here – found {error.strerror}")
+    return f"{place}: expected to read or write here – found {error.strerror}"
 
 
 def _is_output_closed() -> bool:
@@ -141,19 +192,6 @@ def _overview(given: list[str]) -> int:
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
-
-
-def _no_room(given: list[str]) -> str:
-    checkpoint = decided("CHECKPOINT")
-    run = decided("RUN") or (run_of_checkpoint(Path(checkpoint)) if checkpoint else None)
-    if "fit" not in given or not run:
-        return "output: expected room to write – found none on the disk\nmake room, then try again"
-    from bert_lightning.checkpoint import way_on  # slow to load
-
-    return (
-        "trainer.default_root_dir: expected room to write – found none on the disk\n"
-        f"make room; {way_on(Path(run))}"
-    )
 
 
 def _refuse(message: str) -> int:

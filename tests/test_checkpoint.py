@@ -71,7 +71,8 @@ def test_a_short_name_without_such_a_file_is_refused(tmp_path, name, runs):
 def test_a_run_folder_stands_for_its_best_or_last(tmp_path, default):
     run = tmp_path / "runs" / "7"
     _touch(run, "checkpoints/best.ckpt", "checkpoints/last.ckpt")
-    assert find_checkpoint(str(run), tmp_path / "x", default) == run / "checkpoints" / default
+    for name in (run, run / "checkpoints"):
+        assert find_checkpoint(str(name), tmp_path / "x", default) == run / "checkpoints" / default
 
 
 def test_a_folder_without_the_file_is_refused_with_what_it_holds(tmp_path):

@@ -86,7 +86,7 @@ def test_the_way_on_names_the_last_checkpoint_if_there_is_one(tmp_path):
 # --- through the command line -------------------------------------------------------------------
 
 STRIKES = """
-import os, signal
+import os, shutil, signal
 import torch
 from lightning.pytorch import Callback
 
@@ -99,6 +99,16 @@ class Fills(Callback):
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
         if trainer.global_step == 2:
             torch.empty(1 << 50)
+
+class Raises(Callback):
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if trainer.global_step == 2:
+            raise RuntimeError("its own words")
+
+class Removes(Callback):
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if trainer.global_step == 2:
+            shutil.rmtree("runs")
 
 class FillsTest(Callback):
     def on_test_batch_start(self, *_):
@@ -141,6 +151,37 @@ def test_no_memory_ends_the_run_in_words_and_with_less_it_goes_on(run_cli, quick
     assert "Traceback" not in out + err
     status, _, err = run_cli("fit", "--ckpt_path", "runs/1")
     assert status == 0, err
+
+
+def test_an_error_of_others_ends_with_the_way_on_beneath_its_traceback(run_cli, quick, strikes):
+    status, _, err = run_cli(
+        *("fit", *quick, *callback("Raises"), "--trainer.limit_train_batches", "4"),
+        *("--save_every_steps", "1"),
+    )
+    assert status == 1
+    *_, error, way = err.splitlines()
+    assert error == "RuntimeError: its own words"
+    assert way.startswith("the last checkpoint is runs/1/checkpoints/last.ckpt: go on with fit")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["--save_every_steps", "1"], id="at a save"),
+        pytest.param([], id="at the report"),
+        pytest.param(["--trainer.log_every_n_steps", "1"], id="at a line of metrics"),
+    ],
+)
+def test_a_run_whose_folder_is_removed_ends_in_words_and_leaves_none(
+    run_cli, quick, strikes, tmp_path, words
+):
+    status, _, err = run_cli(
+        *("fit", *quick, *callback("Removes"), "--trainer.limit_train_batches", "4", *words)
+    )
+    assert status == 1
+    assert "error: runs/1: expected the folder of the run – found that it was removed" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_no_memory_in_a_test_is_told_too(run_cli, trained_folder, tmp_path, strikes):

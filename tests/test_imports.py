@@ -11,7 +11,7 @@ import pytest
 REPO = Path(__file__).parent.parent
 PACKAGE = "bert_lightning"
 ORDER = (
-    "errors replacing interrupts",
+    "errors replacing interrupts limits",
     "data.records",
     "data.keys",
     "data.storage",

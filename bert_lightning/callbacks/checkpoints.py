@@ -137,6 +137,8 @@ class BestAndLast(Checkpoint):
         """Write the newest state; called on all processes."""
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             last = self.run.checkpoints / LAST
+            if trainer.is_global_zero:  # not the folder of the run, if somebody has removed it
+                self.run.checkpoints.mkdir(exist_ok=True)
             if trainer.is_global_zero and last.is_file():
                 copy_at_once(last, self.run.checkpoints / PREVIOUS)
             trainer.save_checkpoint(self.run.checkpoints / LAST)

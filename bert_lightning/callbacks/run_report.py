@@ -136,7 +136,7 @@ class RunReport(Callback):
         if not trainer.is_global_zero or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         folder = self.run.report
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         content = self._content(trainer, pl_module, stage)
         if kept := {} if self.has_trained else self._kept():  # a test that was cut off
             content = {**kept, "results": {**kept["results"], **content["results"]}}
