@@ -44,7 +44,8 @@ def told_in_words(
     try:
         yield
     except BaseException as error:
-        statuses = _end_started(launcher)
+        # told to stop, the others have no words, or could only say that this one is gone
+        statuses = _end_started(launcher, _LAST_WORDS_SECONDS * isinstance(error, Exception))
         if not isinstance(error, RuntimeError | MemoryError):
             raise
         said = _in_words(error, rows) or _lost(error, statuses)
@@ -53,12 +54,12 @@ def told_in_words(
         raise TrainingError(said + (f"\n{way_on(run, processes)}" if run else "")) from error
 
 
-def _end_started(launcher: Any) -> list[int | None]:
+def _end_started(launcher: Any, seconds: float) -> list[int | None]:
     """End what was started, and return how each has ended by itself, None for one that has not."""
     procs: list[subprocess.Popen[bytes]] = getattr(launcher, "procs", [])
     started = procs.copy()
     procs.clear()  # or the launcher's observer kills this process before it has said a word
-    until = time.monotonic() + _LAST_WORDS_SECONDS
+    until = time.monotonic() + seconds
     while any(process.poll() is None for process in started) and time.monotonic() < until:
         time.sleep(0.05)
     statuses = [process.returncode for process in started]

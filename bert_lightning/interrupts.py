@@ -1,6 +1,7 @@
-"""Ctrl-C while a command is loaded, which takes seconds: a line and status 130, no traceback.
+"""Signals before a run listens to them: a line, the status of the signal, and nothing left behind.
 
-Raised in the midst of an import, it can come out of it as an error of another kind.
+While a command is loaded, which takes seconds, they end it where it is: raised in the midst of an
+import, they can come out of it as an error of another kind. From then on they raise.
 """
 
 from __future__ import annotations
@@ -10,29 +11,56 @@ import os
 import signal
 from types import FrameType
 
+_AS_STARTED = (signal.default_int_handler, signal.SIG_DFL)  # not where the starter ignores them
+
 
 def end_at_once() -> None:
-    """Let Ctrl-C end this process, which holds nothing yet, until `raise_again` is called.
+    """Let signals end this process, which holds nothing yet, until `raise_again` is called.
 
-    Of several processes of a machine the first decides: Lightning would kill it for the end of
-    another. Where Ctrl-C is ignored already, as with ``nohup``, it stays so.
+    What a terminal sends to all processes is for the first of them to decide: Lightning would kill
+    it for the end of another.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-        signal.signal(signal.SIGINT, _end if is_first else _leave_to_first)
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        _listen(_end, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    else:
+        _listen(_leave_to_first, signal.SIGINT, signal.SIGHUP)
 
 
 def raise_again() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt from now on, where it has ended the process."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Let the signals raise that `end_at_once` lets end the process.
+
+    It has a folder to take back now, and other processes to end, which would wait for it.
+    """
+    process = os.getpid()
+
+    def leave(number: int, _: FrameType | None) -> None:
+        if os.getpid() != process:  # a worker of it, which has inherited this
+            os._exit(128 + number)
+        _say(number)
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is _end:
+            is_ctrl_c = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_ctrl_c else leave)
+
+
+def _listen(handler: signal._HANDLER, *numbers: signal.Signals) -> None:
+    for number in numbers:
+        if signal.getsignal(number) in _AS_STARTED:
+            signal.signal(number, handler)
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    with contextlib.suppress(OSError):  # standard error is closed
-        os.write(2, b"stopped by Ctrl-C\n")
+    _say(number)
     os._exit(128 + number)
 
 
 def _leave_to_first(*_: object) -> None:
     pass
+
+
+def _say(number: int) -> None:
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    with contextlib.suppress(OSError):  # standard error, or the terminal, is closed
+        os.write(2, f"stopped by {name}\n".encode())

@@ -286,18 +286,30 @@ def test_sighup_saves_and_ends_with_129(start, long_run, devices):
     wait_for_the_end_of_all(process)
 
 
-@pytest.mark.parametrize("seconds", [0.3, pytest.param(3.0, marks=pytest.mark.slow)])
-def test_ctrl_c_before_the_training_of_two_processes_ends_both(start, long_run, tmp_path, seconds):
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        pytest.param(signal.SIGINT, "stopped by Ctrl-C\n", marks=pytest.mark.slow),
+        (signal.SIGTERM, "stopped by SIGTERM\n"),
+    ],
+    ids=["int", "term"],
+)
+def test_a_signal_before_the_training_of_two_processes_ends_both(
+    start, long_run, tmp_path, number, words
+):
     process = start(*long_run, *TWO)
     assert wait_for(process, "^batch ")
     while len(family_of(process)) < 2:
         assert process.poll() is None, text_of(process)
         time.sleep(0.01)
-    time.sleep(seconds)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    time.sleep(0.3)  # the second is loading
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
     status, out = end_of(process)
-    assert status == 130, out
-    assert out.endswith("stopped by Ctrl-C\n")
+    assert status == 128 + number, out
+    assert out.endswith(words)
     assert "Traceback" not in out
     assert not (tmp_path / "runs").exists()
     wait_for_the_end_of_all(process)
