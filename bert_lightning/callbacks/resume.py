@@ -10,6 +10,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from typing_extensions import override
 
 from bert_lightning.console import Console
@@ -53,6 +55,16 @@ class ExactResume(Callback):
         _expect_states(self._states)
         batches = checkpoint.get(BATCHES)
         self._batches = None if batches is None else operator.index(batches)
+        for callback in _early_stopping(trainer):
+            # Lightning would bring back the patience of then, whatever is asked for now
+            if state := checkpoint["callbacks"].get(callback.state_key):
+                state["patience"] = callback.patience
+
+    @override
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Lightning forgets that a run was ended early, and would train one more epoch
+        if trainer.ckpt_path and any(_has_stopped(c) for c in _early_stopping(trainer)):
+            trainer.should_stop = True
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -107,6 +119,17 @@ class ExactResume(Callback):
                 f" {then:,} batches and has {now:,} now (data.batch_size, trainer.devices): some of"
                 " its rows come twice or not at all"
             )
+
+
+def _has_stopped(callback: EarlyStopping) -> bool:
+    """Tell whether early stopping has ended the run, and still would."""
+    if callback.stopping_reason == EarlyStoppingReason.PATIENCE_EXHAUSTED:
+        return callback.wait_count >= callback.patience
+    return callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED
+
+
+def _early_stopping(trainer: Trainer) -> list[EarlyStopping]:
+    return [c for c in trainer.callbacks if isinstance(c, EarlyStopping)]  # type: ignore[attr-defined]
 
 
 def _begin_next_epoch(loop: Any) -> None:

@@ -90,13 +90,7 @@ class RunReport(Callback):
             self.lacks_test = trainer.strategy.broadcast(
                 "test" not in self._kept().get("results", ())
             )
-            key, done = "max_epochs", f"epoch {trainer.current_epoch}"
-            if 0 <= trainer.max_steps <= trainer.global_step:
-                key, done = "max_steps", f"step {trainer.global_step:,}"
-            limit = f"trainer.{key} {getattr(trainer, key)}"
-            self.console.say(
-                f"nothing left to train: the run is at {done} of {limit}; raise --trainer.{key}"
-            )
+            self.console.say(f"nothing left to train: {_why_over(trainer)}")
             return
         for callback in trainer.callbacks if trainer.should_stop else ():  # type: ignore[attr-defined]
             if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:
@@ -139,7 +133,10 @@ class RunReport(Callback):
         folder.mkdir(exist_ok=True)
         content = self._content(trainer, pl_module, stage)
         if kept := {} if self.has_trained else self._kept():  # a test that was cut off
-            content = {**kept, "results": {**kept["results"], **content["results"]}}
+            both = {
+                name: {**kept[name], **content[name]} for name in ("truncated_rows", "results")
+            }
+            content = {**kept, "stage": stage, **both}
         _replace(folder / "report.json", json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         _replace(folder / "report.md", as_markdown(content))
         for split, result in content["results"].items():
@@ -189,6 +186,21 @@ class RunReport(Callback):
             },
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         }
+
+
+def _why_over(trainer: Trainer) -> str:
+    """Return why a run that was gone on with has nothing left to train."""
+    key, done = "max_epochs", f"epoch {trainer.current_epoch}"
+    if 0 <= trainer.max_steps <= trainer.global_step:
+        key, done = "max_steps", f"step {trainer.global_step:,}"
+    elif trainer.should_stop:
+        epoch = trainer.fit_loop.epoch_progress.current.processed
+        return (
+            f"the run was ended in epoch {epoch} by EarlyStopping or trainer.max_time; to train on,"
+            " give it more patience or time"
+        )
+    limit = f"trainer.{key} {getattr(trainer, key)}"
+    return f"the run is at {done} of {limit}; to train on, raise --trainer.{key}"
 
 
 def as_markdown(content: dict[str, Any]) -> str:

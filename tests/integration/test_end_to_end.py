@@ -182,6 +182,24 @@ def test_early_stopping_goes_on_counting_after_a_resume(run_cli, quick, tmp_path
     assert [row["epoch"] for row in report(tmp_path, 1)["history"]] == [1, 2, 3]
 
 
+def test_what_early_stopping_ended_stays_so_until_it_has_more_patience(run_cli, quick, tmp_path):
+    early = "class_path: EarlyStopping, init_args: {{monitor: val/loss, mode: max, patience: {}}}"
+    few = ("--model.learning_rate", "1e-9", "--trainer.max_epochs", "5")
+    words = (*write_callback(tmp_path, early.format(1)), *few)
+    assert run_cli("fit", *quick, *words).status == 0
+    before = report(tmp_path, 1)
+    epochs = len(before["history"])
+    assert epochs < 5
+    result = run_cli("fit", "--ckpt_path", "last", *words)
+    assert result.status == 0, result.err
+    words_then = f"nothing left to train: the run was ended in epoch {epochs} by EarlyStopping"
+    assert f"{words_then} or trainer.max_time; to train on, give it more patience" in result.out
+    assert report(tmp_path, 1) == before
+    words = (*write_callback(tmp_path, early.format(2)), *few)
+    assert run_cli("fit", "--ckpt_path", "last", *words).status == 0
+    assert len(report(tmp_path, 1)["history"]) > epochs
+
+
 def test_early_stopping_says_when_and_why_it_ended_the_run(run_cli, quick):
     early = "{class_path: EarlyStopping, init_args: {monitor: val/loss, mode: max, patience: 1}}"
     words = ["fit", *quick, "--trainer.callbacks", f"[{early}]", "--trainer.max_epochs"]

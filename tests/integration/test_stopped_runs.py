@@ -236,7 +236,11 @@ def test_a_signal_in_the_test_ends_it_in_words_and_going_on_makes_up_for_it(
     assert "test/macro_f1" in out
     after = json.loads(report.read_text("utf-8"))
     assert list(after["results"]) == ["val", "test"]
-    assert {**after, "results": {"val": after["results"]["val"]}} == before
+    assert (before["stage"], after["stage"]) == ("fit", "test")
+    assert after["truncated_rows"] == {**before["truncated_rows"], "test": 0}
+    both = ("stage", "truncated_rows", "results")
+    assert {**after, **{name: before[name] for name in both}} == before
+    assert after["results"]["val"] == before["results"]["val"]
     again = run_cli("fit", "--ckpt_path", "last")
     assert again.status == 0
     assert "test/macro_f1" not in again.out
