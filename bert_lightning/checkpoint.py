@@ -298,6 +298,7 @@ def find_checkpoint(name: str, root: Path, default: str = BEST) -> Path:
             )
         return file
     if not path.is_file():
+        _expect_no_later_seed(path)
         raise CheckpointError(
             f"ckpt_path: expected a checkpoint file – found nothing at {path.absolute()}\n"
             "give a .ckpt file, a run folder, best or last"
@@ -315,11 +316,22 @@ def unsaved_runs(checkpoint: Path, root: Path) -> list[Path]:
     runs = [root / RUNS / str(number) for number in run_numbers(root)]
     found = [number for number, run in enumerate(runs) if checkpoint.is_relative_to(run)]
     newer = runs[found[0] + 1 :] if found else []
-    return [run for run in newer if any(map(_is_of_fit, run.glob("config.yaml")))]
+    return [run for run in newer if _is_of_fit(run)]
 
 
-def _is_of_fit(config: Path) -> bool:
-    return "\ntest_after_fit:" in config.read_text(encoding="utf-8")
+def _is_of_fit(run: Path) -> bool:
+    config = run / "config.yaml"  # a fit that was killed while it read its data has none yet
+    return not config.is_file() or "\ntest_after_fit:" in config.read_text(encoding="utf-8")
+
+
+def _expect_no_later_seed(path: Path) -> None:
+    begun = [folder.name for folder in seed_folders(path.parent)]
+    if begun and (name := path.name).startswith("seed_"):
+        raise CheckpointError(
+            f"ckpt_path: expected a seed that has begun – found {path}, which has not; of"
+            f" {path.parent} {', '.join(begun)} have\ntrain it with fit --seeds"
+            f" [{name.removeprefix('seed_')}]"
+        )
 
 
 def _expect_no_seeds(run: Path, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import shutil
 import signal
 import sys
 import traceback
@@ -31,6 +32,8 @@ from bert_lightning.interrupts import raise_again
 from bert_lightning.limits import reached
 from bert_lightning.notices import is_about_settings
 from bert_lightning.runs import discard_if_empty, release_runs, run_of_checkpoint
+
+ROOM_BYTES = 1 << 20  # a disk that has these free was not what is full
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -129,7 +132,13 @@ def _removal(error: Exception, run: Path | None) -> str:
 def _no_room(error: Exception, run: Path | None) -> str:
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ""
+    is_full = error.errno == errno.ENOSPC
+    if run and is_full and error.filename is None and shutil.disk_usage(run).free > ROOM_BYTES:
+        return ""  # another disk, which the error does not name: its traceback tells who wrote
     place = "trainer.default_root_dir" if run else "output"
+    name = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    if name and not (run and name.absolute().is_relative_to(run.absolute())):
+        place = str(name)  # of another disk, as a callback of the user's may write there
     return f"{place}: expected room to write – found none on the disk\nmake room, then try again"
 
 

@@ -381,9 +381,10 @@ def _keeping_line(trainer: Any, data: Any, config: Any) -> str:
     interval = trainer.val_check_interval
     when = "each epoch" if interval == 1.0 else f"every {interval} (trainer.val_check_interval)"
     tested = config.test_after_fit and "test" in data.splits
+    steps = f" and every {config.save_every_steps:,} steps" if config.save_every_steps else ""
     return (
         f"validates {when} on {data.splits['val']:,} rows; best and last, last also every"
-        f" {config.save_every_seconds:g} s"
+        f" {config.save_every_seconds:g} s{steps}"
         + (f"; tests best on {data.splits['test']:,} rows" if tested else "")
     )
 

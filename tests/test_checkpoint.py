@@ -276,6 +276,14 @@ def test_a_short_name_never_passes_over_a_newer_run_of_seeds(tmp_path, name):
     assert f"give one of {run / 'seed_2'}, {run / 'seed_10'}" in str(caught.value)
 
 
+def test_a_seed_that_has_not_begun_is_said_to_be_trained(tmp_path):
+    _touch(tmp_path, "runs/7/seed_2/checkpoints/last.ckpt")
+    later = tmp_path / "runs" / "7" / "seed_3"
+    with pytest.raises(CheckpointError, match="a seed that has begun – found") as caught:
+        find_checkpoint(str(later), tmp_path)
+    assert "runs/7 seed_2 have\ntrain it with fit --seeds [3]" in str(caught.value)
+
+
 def test_the_folder_of_a_run_of_seeds_is_refused_with_its_seeds(tmp_path):
     _touch(tmp_path, "runs/7/seed_2/checkpoints/best.ckpt")
     with pytest.raises(CheckpointError, match=r"give one of .*seed_2"):

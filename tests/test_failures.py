@@ -87,7 +87,7 @@ def test_the_way_on_names_the_last_checkpoint_if_there_is_one(tmp_path):
 # --- through the command line -------------------------------------------------------------------
 
 STRIKES = """
-import os, shutil, signal
+import errno, os, shutil, signal
 import torch
 from lightning.pytorch import Callback
 
@@ -105,6 +105,15 @@ class Raises(Callback):
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
         if trainer.global_step == 2:
             raise RuntimeError("its own words")
+
+class Writes(Callback):
+    names = ()
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if trainer.global_step == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", *self.names)
+
+class WritesNamed(Writes):
+    names = ("elsewhere.txt",)
 
 class Removes(Callback):
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
@@ -152,6 +161,19 @@ def test_no_memory_ends_the_run_in_words_and_with_less_it_goes_on(run_cli, quick
     assert "Traceback" not in out + err
     status, _, err = run_cli("fit", "--ckpt_path", "runs/1")
     assert status == 0, err
+
+
+def test_no_room_on_another_disk_is_not_said_of_the_run(run_cli, quick, strikes):
+    words = ("--trainer.limit_train_batches", "4", "--save_every_steps", "1")
+    for name, said in (
+        ("WritesNamed", "error: elsewhere.txt: expected room"),
+        ("Writes", "in on_train_batch_start\n"),
+    ):
+        status, _, err = run_cli("fit", *quick, *callback(name), *words)
+        assert status == 1
+        assert said in err
+        assert "default_root_dir" not in err
+        assert "go on with fit" in err
 
 
 def test_an_error_of_others_ends_with_the_way_on_beneath_its_traceback(run_cli, quick, strikes):

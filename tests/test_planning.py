@@ -130,8 +130,9 @@ def test_a_refused_plan_writes_nothing_either(small, run_cli, tmp_path):
 def test_a_config_of_fit_serves_with_the_keys_that_fit_alone_has(small, planned, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text("test_after_fit: false\noutput: other.jsonl\ntrainer: {max_epochs: 1}\n")
-    plan = planned("--config", config, *small)
+    plan = planned("--config", config, *small, "--save_every_steps", "1000")
     assert plan["steps"] == 8
+    assert plan["lines"]["keeps"].endswith("last also every 300 s and every 1,000 steps")
     assert "tests best" not in plan["lines"]["keeps"]
     assert not (tmp_path / "other.jsonl").exists()
 

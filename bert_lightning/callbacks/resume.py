@@ -27,13 +27,14 @@ class ExactResume(Callback):
     all there is to know of them. Lightning counts these, but starts its loaders from the beginning.
 
     Args:
-        console: Where it is said that an epoch has other batches now.
+        console: Where it is said what is not as it was: data, batches of an epoch, devices.
     """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._states: list[dict[str, Any]] = []
         self._batches: int | None = None
+        self._fingerprint: str | None = None
 
     @override
     def on_save_checkpoint(
@@ -55,6 +56,7 @@ class ExactResume(Callback):
         _expect_states(self._states)
         batches = checkpoint.get(BATCHES)
         self._batches = None if batches is None else operator.index(batches)
+        self._fingerprint = checkpoint.get("bert_lightning", {}).get("data", {}).get("fingerprint")
         for callback in _early_stopping(trainer):
             # Lightning would bring back the patience of then, whatever is asked for now
             if state := checkpoint["callbacks"].get(callback.state_key):
@@ -83,6 +85,7 @@ class ExactResume(Callback):
         sampler.set_epoch(trainer.current_epoch)
         sampler.done = done if done < trainer.num_training_batches else 0
         self._say_if_other(trainer, done)
+        self._say_of_data(trainer, sampler.done)
         if loader.num_workers and loop._data_fetcher is not None:
             # its workers were given batches before the checkpoint was read
             iter(loop._data_fetcher)
@@ -100,6 +103,16 @@ class ExactResume(Callback):
             if then
             else f"{'resume':<9} the checkpoint holds no random states: dropout differs from that"
             " of a run that went on"
+        )
+
+    def _say_of_data(self, trainer: Trainer, done: int) -> None:
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if not trainer.is_global_zero or self._fingerprint in (None, data.news.fingerprint):
+            return
+        skipped = f"; {done:,} batches of this epoch are skipped all the same" if done else ""
+        self.console.say(
+            f"{'resume':<9} the data are others than those of the checkpoint: its best score, which"
+            f" a new one has to exceed, is of those{skipped}"
         )
 
     def _say_if_unscored(self, trainer: Trainer) -> None:

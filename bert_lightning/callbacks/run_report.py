@@ -133,9 +133,7 @@ class RunReport(Callback):
         folder.mkdir(exist_ok=True)
         content = self._content(trainer, pl_module, stage)
         if kept := {} if self.has_trained else self._kept():  # a test that was cut off
-            both = {
-                name: {**kept[name], **content[name]} for name in ("truncated_rows", "results")
-            }
+            both = {name: {**kept[name], **content[name]} for name in ("truncated_rows", "results")}
             content = {**kept, "stage": stage, **both}
         _replace(folder / "report.json", json.dumps(content, ensure_ascii=False, indent=1) + "\n")
         _replace(folder / "report.md", as_markdown(content))
@@ -194,9 +192,9 @@ def _why_over(trainer: Trainer) -> str:
     if 0 <= trainer.max_steps <= trainer.global_step:
         key, done = "max_steps", f"step {trainer.global_step:,}"
     elif trainer.should_stop:
-        epoch = trainer.fit_loop.epoch_progress.current.processed
+        progress: Any = trainer.fit_loop.epoch_progress
         return (
-            f"the run was ended in epoch {epoch} by EarlyStopping or trainer.max_time; to train on,"
+            f"the run was ended in epoch {progress.current.processed} by EarlyStopping or trainer.max_time; to train on,"
             " give it more patience or time"
         )
     limit = f"trainer.{key} {getattr(trainer, key)}"

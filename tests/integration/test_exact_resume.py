@@ -179,6 +179,8 @@ def test_a_newer_run_without_a_checkpoint_is_told(run_cli, quick, tmp_path):
     (tmp_path / "runs" / "3").mkdir()  # killed before it saved
     (tmp_path / "runs" / "3" / "config.yaml").write_bytes(config.read_bytes())
     assert told in run_cli("plan", "--ckpt_path", "last", *more).out
+    (tmp_path / "runs" / "3" / "config.yaml").unlink()  # killed while it read its data
+    assert told in run_cli("plan", "--ckpt_path", "last", *more).out
     assert told in run_cli("fit", "--ckpt_path", "last", *more).out
 
 
@@ -190,6 +192,20 @@ def test_another_number_of_devices_is_told(run_cli, run_process, quick, tmp_path
     more = ("--trainer.max_epochs", "2")
     assert told in run_cli("fit", "--ckpt_path", "last", *more).out
     assert "number of devices" not in run_cli("fit", "--ckpt_path", "last", *more).out
+
+
+def test_other_data_of_as_many_rows_are_told(run_cli, quick, news_folder, saved_states):
+    assert run_cli(*words_of(quick)).status == 0
+    done, path = saved_states[0]
+    said = "resume    the data are others than those of the checkpoint: its best score"
+    assert said not in run_cli("fit", "--ckpt_path", path).out
+    file = news_folder / "train.txt"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.write_text("".join(lines[::-1]), encoding="utf-8")
+    result = run_cli("fit", "--ckpt_path", path, "--data.path", news_folder)
+    assert result.status == 0, result.err
+    assert said in result.out
+    assert f"; {done} batches of this epoch are skipped all the same" in result.out
 
 
 def test_random_states_that_are_missing_are_told(run_cli, quick, saved_states):
