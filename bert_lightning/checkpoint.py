@@ -338,9 +338,11 @@ def _expect_no_seeds(run: Path, name: str) -> None:
     """Refuse a run of several seeds: which of them is meant is for the user to say."""
     folders = [path for path in seed_folders(run) if (path / CHECKPOINTS / f"{name}.ckpt").exists()]
     if folders:
+        names = ", ".join(map(str, folders))
         raise CheckpointError(
-            f"ckpt_path: expected one run – found {run}, whose {len(folders)} seeds have a {name}"
-            f" checkpoint each\ngive one of {', '.join(map(str, folders))}"
+            f"ckpt_path: expected one run – found {run}, a run of several seeds,"
+            f" {len(folders)} with a {name} checkpoint\n"
+            + (f"give one of {names}" if folders[1:] else f"give {names}")
         )
 
 

@@ -23,7 +23,8 @@ def end_at_once() -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":
         _listen(_end, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     else:
-        _listen(_leave_to_first, signal.SIGINT, signal.SIGHUP)
+        _listen(_pass_over, signal.SIGINT, signal.SIGHUP)
+    _listen(_pass_over, signal.SIGUSR1)  # it asks for a save; there is nothing to save yet
 
 
 def raise_again() -> None:
@@ -56,7 +57,7 @@ def _end(number: int, _: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _leave_to_first(*_: object) -> None:
+def _pass_over(*_: object) -> None:
     pass
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from bert_lightning.checkpoint import CHECKPOINTS, LAST
 from bert_lightning.console import Console, leave_terminal
 from bert_lightning.decisions import is_first_process, without_decisions
 from bert_lightning.devices import is_one_of_many
@@ -31,7 +32,8 @@ from bert_lightning.runs import FOLDER_VARIABLE, seed_folder
 SUMMARY = "seeds.json"
 LARGEST_SEED = 2**32 - 1
 _PACKAGE = Path(__file__).parent
-_FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
+_SAVING = ("SIGUSR1",)
 
 
 def refuse_checkpoint(typed: Mapping[str, Any]) -> None:
@@ -117,7 +119,7 @@ def run_seeds(args: Sequence[str], seeds: Sequence[int], folder: Path, console: 
                 break
             if process.stopped_by:
                 break
-    for line in _lines(folder, seeds, finished):
+    for line in [*_lines(folder, seeds, finished), *_ways_on(folder, seeds, finished)]:
         console.say(line)
     if process.stopped_by:
         return 128 + process.stopped_by
@@ -147,6 +149,8 @@ def _stop_with_starter() -> None:
 def _end(status: int, signal_number: int) -> str:
     if signal_number:
         return f"stopped by {signal.Signals(signal_number).name}"
+    if status == 128 + signal.SIGKILL:
+        return "was ended by SIGKILL, as the system does where memory runs out"
     return f"failed with status {status}"
 
 
@@ -176,8 +180,12 @@ class _SeedProcess:
         self._process = None
         return status if status >= 0 else 128 - status
 
+    def save(self, number: int, _: FrameType | None) -> None:
+        """Pass on a signal after which the seed goes on."""
+        self._send(number)
+
     def stop(self, number: int, _: FrameType | None) -> None:
-        """Pass a signal on."""
+        """Pass on a signal that ends the seed and the command."""
         if signal.Signals(number).name == "SIGHUP":
             leave_terminal()
         again, self.stopped_by = bool(self.stopped_by), number
@@ -196,10 +204,11 @@ class _SeedProcess:
 def _forwarded_signals() -> Iterator[_SeedProcess]:
     process = _SeedProcess()
     former = {}
-    for name in _FORWARDED:
+    for name in (*_ENDING, *_SAVING):
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
-            former[number] = signal.signal(number, process.stop)
+            former[number] = signal.getsignal(number)
+            signal.signal(number, process.stop if name in _ENDING else process.save)
     try:
         yield process
     finally:
@@ -286,3 +295,16 @@ def _lines(folder: Path, seeds: Sequence[int], finished: Sequence[int]) -> Itera
         std = "" if spread["std"] is None else f" ± {spread['std']:.4f}"
         yield f"{name:<14} {spread['mean']:.4f}{std} ({spread['min']:.4f} to {spread['max']:.4f})"
     yield f"{'out':<9} {file}"
+
+
+def _ways_on(folder: Path, seeds: Sequence[int], finished: Sequence[int]) -> Iterator[str]:
+    """Yield how to go on with the seeds that are not finished."""
+    begun = [seed for seed in seeds if seed_folder(folder, seed).is_dir()]
+    for seed in begun:
+        run = seed_folder(folder, seed)
+        if seed not in finished and (run / CHECKPOINTS / LAST).is_file():
+            yield f"{'seed':<9} {seed} goes on with fit --ckpt_path {run}"
+    later = [seed for seed in seeds if seed not in begun]
+    if begun and later:
+        text = f"[{','.join(map(str, later))}]"
+        yield f"{'seeds':<9} not begun: {text}; the same command with --seeds {text} trains them"

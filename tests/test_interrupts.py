@@ -11,7 +11,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @pytest.fixture(autouse=True)
 def handlers():
     """Begin with Python's own handlers, and put back what was there."""
-    former = {number: signal.getsignal(number) for number in ENDING}
+    former = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGUSR1)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -70,6 +70,12 @@ def test_what_is_ignored_stays_so(number):
     end_at_once()
     raise_again()
     os.kill(os.getpid(), number)
+
+
+def test_a_save_that_is_asked_for_before_there_is_anything_to_save_is_passed_over():
+    end_at_once()
+    raise_again()
+    os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def test_who_calls_the_command_line_as_a_function_keeps_its_handlers():

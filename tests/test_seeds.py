@@ -171,12 +171,43 @@ def test_a_seed_that_a_signal_ends_is_said_and_written(tmp_path, monkeypatch, ca
         return 0  # as Lightning may, also after a SIGTERM
 
     monkeypatch.setattr("bert_lightning.seeds._SeedProcess.run", run)
+    (tmp_path / "seed_2" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "seed_2" / "checkpoints" / "last.ckpt").touch()
     assert run_seeds(["fit"], [1, 2, 3], tmp_path, Console()) == 128 + signal.SIGTERM
     out = capsys.readouterr().out
     assert "seed      2 stopped by SIGTERM\n" in out
     assert "seed      3" not in out
+    assert f"seed      2 goes on with fit --ckpt_path {tmp_path / 'seed_2'}\n" in out
+    assert "seeds     not begun: [3]; the same command with --seeds [3] trains them\n" in out
     content = json.loads((tmp_path / "seeds.json").read_text("utf-8"))
     assert (content["finished"], content["failed"]) == ([1], {"2": 143})
+
+
+def test_a_seed_is_told_to_save_and_all_go_on(tmp_path, monkeypatch):
+    sent = []
+
+    def run(self, args, folder):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        write_report(folder, [0.5], 0.5)
+        return 0
+
+    monkeypatch.setattr("bert_lightning.seeds._SeedProcess.run", run)
+    monkeypatch.setattr("bert_lightning.seeds._SeedProcess._send", lambda _, n: sent.append(n))
+    assert run_seeds(["fit"], [1, 2], tmp_path, Console()) == 0
+    assert sent == [signal.SIGUSR1] * 2
+
+
+def test_a_seed_that_the_system_ended_is_said_to_be(tmp_path, monkeypatch, capsys):
+    def run(self, args, folder):
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "last.ckpt").touch()
+        return 128 + signal.SIGKILL
+
+    monkeypatch.setattr("bert_lightning.seeds._SeedProcess.run", run)
+    assert run_seeds(["fit"], [1], tmp_path, Console()) == 1
+    out = capsys.readouterr().out
+    assert "seed      1 was ended by SIGKILL, as the system does where memory runs out\n" in out
+    assert f"seed      1 goes on with fit --ckpt_path {tmp_path / 'seed_1'}\n" in out
 
 
 # --- processes ----------------------------------------------------------------------------------

@@ -194,8 +194,8 @@ def _why_over(trainer: Trainer) -> str:
     elif trainer.should_stop:
         progress: Any = trainer.fit_loop.epoch_progress
         return (
-            f"the run was ended in epoch {progress.current.processed} by EarlyStopping or trainer.max_time; to train on,"
-            " give it more patience or time"
+            f"the run was ended in epoch {progress.current.processed} by EarlyStopping or"
+            " trainer.max_time; to train on, give it more patience or time"
         )
     limit = f"trainer.{key} {getattr(trainer, key)}"
     return f"the run is at {done} of {limit}; to train on, raise --trainer.{key}"
