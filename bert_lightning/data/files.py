@@ -199,10 +199,11 @@ def numbered_lines(
         if meaning:
             raise DataError([f"{name_of(path)}: expected text data – found {meaning}"])
         name = encoding_of(path) if encoding == AUTO else encoding
+        shown = source or name_of(path)
         with path.open("rb") as stream:
             lines = _split_lines(stream) if longest is None else _cut_lines(stream, longest)
             for number, line in enumerate(lines, start=1):
-                yield number, decode_line(line, name, source or name_of(path), number)
+                yield number, decode_line(line, name, shown, number)
     except OSError as error:
         raise DataError(
             [f"{name_of(path)}: expected a readable file – found {error.strerror}"]
@@ -222,6 +223,9 @@ def _cut_lines(stream: BinaryIO, longest: int) -> Iterator[bytes]:
     """Split as `_split_lines` does, and leave out what a line holds beyond some bytes."""
     line = b""
     for part in iter(partial(stream.readline, longest), b""):
+        if not line and part.endswith(b"\n") and b"\r" not in part:  # as nearly all are
+            yield part[:-1]
+            continue
         # a CR at the end may be half of a CRLF, which the next part tells
         whole, cr = (part[:-1], b"\r") if part.endswith(b"\r") else (part, b"")
         *ended, line = _ENDS.split(line + whole)

@@ -76,12 +76,13 @@ def _expect_rows_to_fit(path: Path, encoding: str) -> None:
 
 def _lines(path: Path, encoding: str) -> Iterable[Item]:
     kept = _CHARACTER_BYTES * LONGEST_TEXT + 1  # one more, which tells that there was more
+    source = str(path)
     for number, line in numbered_lines(path, encoding, longest=kept):
         if isinstance(line, Fault):
             yield line
         else:  # blanks count as characters
             text = line if len(line) > LONGEST_TEXT else line.strip()
-            yield Record(text, None, str(path), number)
+            yield Record(text, None, source, number)
 
 
 def _records(items: Iterable[Item], source: str) -> tuple[list[Record], int]:

@@ -39,9 +39,11 @@ def test_lines_are_the_same_whatever_the_encoding_and_the_line_ends(write, encod
     assert list(numbered_lines(path)) == list(enumerate(lines, start=1))
 
 
-def test_mixed_line_ends_are_each_one_end(write):
-    path = write("a.txt", "甲\r\n乙\r丙\n丁\r\r\n戊")
-    assert _texts(path) == ["甲", "乙", "丙", "丁", "", "戊"]
+@pytest.mark.parametrize("longest", [None, 3, 4, 5, 6, 100])
+def test_mixed_line_ends_are_each_one_end(write, longest):
+    path = write("a.txt", "甲\r\n乙\r丙\n丁\r\r\n戊\n\n己\n\r庚")
+    texts = [text for _, text in numbered_lines(path, longest=longest)]
+    assert texts == ["甲", "乙", "丙", "丁", "", "戊", "", "己", "", "庚"]
 
 
 def test_lines_without_end_are_numbered_from_one(write):
