@@ -60,8 +60,7 @@ class CaseTimer(StepTimer):
         largest: bool = False,
         random_order: bool = False,
     ) -> None:
-        super().__init__(started, output, warmup, steps, seconds, repeats)
-        self.watch.warmup_seconds = seconds
+        super().__init__(started, output, warmup, steps, seconds, repeats, settling=seconds)
         self.full = full
         self.memory_gib = memory_gib
         self.largest = largest

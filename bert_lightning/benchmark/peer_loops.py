@@ -13,6 +13,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ ENDLESS = 10**6  # steps or epochs: the stopwatch ends the training
 class CountingCollator:
     """Pads rows, and keeps how many rows and pieces each batch holds until its step is done.
 
-    Loaders fetch ahead, so the oldest count belongs to the step that ends.
+    Loaders fetch ahead, so the oldest count belongs to the step that ends. The third is that of
+    positions, pieces and padding.
 
     Args:
         tokenizer: Pads.
@@ -43,15 +45,17 @@ class CountingCollator:
 
     def __init__(self, tokenizer: Any, multiple: int | None) -> None:
         self._pad = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=multiple)
-        self._counts: deque[tuple[int, int]] = deque()
+        self._counts: deque[tuple[int, int, int]] = deque()
 
     def __call__(self, rows: list[dict[str, Any]]) -> Any:
         """Return the padded batch."""
-        self._counts.append((len(rows), sum(len(row["input_ids"]) for row in rows)))
-        return self._pad(rows)
+        lengths = [len(row["input_ids"]) for row in rows]
+        batch = self._pad(rows)
+        self._counts.append((len(rows), sum(lengths), batch["input_ids"].numel()))
+        return batch
 
-    def next_count(self) -> tuple[int, int]:
-        """Return rows and pieces of the oldest batch that was not asked for."""
+    def next_count(self) -> tuple[int, int, int]:
+        """Return rows, pieces and positions of the oldest batch that was not asked for."""
         return self._counts.popleft()
 
 
@@ -78,6 +82,8 @@ class Peer:
         tokenizer = AutoTokenizer.from_pretrained(options.model, local_files_only=True)
         self.collator = CountingCollator(tokenizer, options.multiple)
         extent = Extent(**json.loads(options.extent))
+        if not options.compile:  # nothing is made for a shape
+            extent = replace(extent, settling=None)
         self._watch = Stopwatch(extent, options.started, options.output)
 
     def loader(self) -> Any:

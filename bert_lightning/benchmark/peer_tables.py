@@ -62,9 +62,10 @@ def as_markdown(results: list[Result]) -> str:
         "",
         "Samples are real rows and pieces real ones, not padding. The first row of a table is what"
         " the others are compared with. Steady training: the median of the windows, start-up and"
-        " warm-up left out. The first step counts from the start of the process; kernels that an"
-        " earlier cell has compiled are found again. Prediction: from a file of texts to a file of"
-        " labels.",
+        " warm-up left out; where steps are made for a shape, the warm-up goes on while new shapes"
+        " come up, for some seconds at most. The first step counts from the start of the process;"
+        " kernels that an earlier cell has compiled are found again. Prediction: from a file of"
+        " texts to a file of labels.",
         "",
     ]
     for heading, own in by_environment(results):

@@ -54,6 +54,7 @@ from bert_lightning.errors import BertLightningError
 CELL_SECONDS = 240  # a cell that takes longer has failed
 HEADLINE_ROWS, LONG_ROWS, TITLES = 40_000, 20_000, 500_000
 SMALL_ROWS = 256
+SETTLING = 15.0  # seconds; a captured step takes half a second for each new shape, twice
 SMALL_EXTENT = Extent(warmup=2, steps=4, seconds=5.0, repeats=2)
 TEXT_SEED = 7  # of the texts to predict, other ones than those to train on
 
@@ -178,7 +179,7 @@ class Workplace:
 
     def extent(self, group: Group) -> Extent:
         """Return how much of a group is measured."""
-        extent = SMALL_EXTENT if self.options.small else Extent(warmup=group.warmup)
+        extent = SMALL_EXTENT if self.options.small else Extent(group.warmup, settling=SETTLING)
         given = {name: getattr(self.options, name) for name in ("warmup", "steps", "seconds")}
         return replace(extent, **{name: value for name, value in given.items() if value})
 

@@ -35,12 +35,15 @@ class Extent:
         steps: Steps of a window.
         seconds: A window is over after this many, with fewer steps too.
         repeats: Most windows.
+        settling: If given, the steps of the warm-up are those in a row without a new shape, and it
+            is over after this many seconds, with fewer steps too.
     """
 
     warmup: int = 150
     steps: int = 400
     seconds: float = 15.0
     repeats: int = 5
+    settling: float | None = None
 
 
 @dataclass
@@ -79,8 +82,6 @@ class Stopwatch:
         self.started = started
         self.output = output
         self.joules = joules
-        # if set, the warm-up goes on while new shapes come up, for at most this many seconds
-        self.warmup_seconds: float | None = None
         self.facts: dict[str, Any] = {}  # written beside what is measured
         self.windows: list[Window] = []
         self._seen = 0
@@ -127,13 +128,13 @@ class Stopwatch:
         return True
 
     def _has_settled(self, positions: int) -> bool:
-        if self.warmup_seconds is None:
+        if self.extent.settling is None:
             return self._seen >= self.extent.warmup
         # a captured step compiles a shape the first time, and records it the second time
         self._settled = self._settled + 1 if self._shapes[positions] >= GRAPH_STEPS else 0
         self._shapes[positions] += 1
         warming = time.perf_counter() - self._begun
-        return self._settled >= self.extent.warmup or warming > self.warmup_seconds
+        return self._settled >= self.extent.warmup or warming > self.extent.settling
 
     def _begin(self) -> None:
         wait_for_device()
@@ -186,6 +187,7 @@ class StepTimer(Callback):
         steps: Steps of a window.
         seconds: A window is over after this many, with fewer steps too.
         repeats: Most windows.
+        settling: Most seconds of a warm-up whose steps are those without a new shape, if given.
     """
 
     def __init__(
@@ -196,8 +198,9 @@ class StepTimer(Callback):
         steps: int = 400,
         seconds: float = 15.0,
         repeats: int = 5,
+        settling: float | None = None,
     ) -> None:
-        extent = Extent(warmup, steps, seconds, repeats)
+        extent = Extent(warmup, steps, seconds, repeats, settling)
         self.watch = Stopwatch(extent, started, Path(output))
         self._is_over = False
 

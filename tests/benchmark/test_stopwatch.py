@@ -48,19 +48,18 @@ def test_what_comes_before_the_window_is_left_out(clock, tmp_path):
     assert result["allocated_gib"] is None or result["allocated_gib"] >= 0
 
 
-@pytest.mark.parametrize(("warmup_seconds", "steps"), [(None, 9), (5, 5)])
+@pytest.mark.parametrize(("settling", "steps"), [(None, 9), (5, 5)])
 def test_a_warm_up_ends_by_its_seconds_only_where_that_is_asked_for(
-    clock, tmp_path, warmup_seconds, steps
+    clock, tmp_path, settling, steps
 ):
-    watch = Stopwatch(Extent(8, 1, 100, repeats=1), clock.now, tmp_path / "out.json")
-    if warmup_seconds:
-        watch.warmup_seconds = warmup_seconds
+    extent = Extent(8, 1, 100, repeats=1, settling=settling)
+    watch = Stopwatch(extent, clock.now, tmp_path / "out.json")
     assert run(watch, clock, [2] * 20) == steps
 
 
 def test_a_warm_up_of_bounded_seconds_goes_on_until_every_shape_came_up_twice(clock, tmp_path):
-    watch = Stopwatch(Extent(2, 1, 100, repeats=1), clock.now, tmp_path / "out.json")
-    watch.warmup_seconds = 100
+    extent = Extent(2, 1, 100, repeats=1, settling=100)
+    watch = Stopwatch(extent, clock.now, tmp_path / "out.json")
     shapes = [8, 16, 8, 16, 8, 24, 8, 24, 24, 16, 24]
     ended = []
     for positions in shapes:
